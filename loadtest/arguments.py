@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from specdec.loadtest.kit.arms import Arm, Case
+
 
 def positive(text: str) -> int:
     """Return the whole number that `text` spells.
@@ -14,3 +16,24 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"1 or more, not {number}")
     return number
+
+
+def parse_case(text: str) -> Case:
+    """Return the way of drawing that `text` names. Raises ArgumentTypeError if it names none."""
+    try:
+        return Case.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"a temperature or T:TOP_P is needed, such as 0.7:0.9, not {text!r}"
+        ) from None
+
+
+def parse_arm(text: str) -> str:
+    """Return `text` if it names an arm. Raises ArgumentTypeError if it does not."""
+    try:
+        Arm.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"the draft tokens after the colon are a whole number, as in draft:4, not {text!r}"
+        ) from None
+    return text

@@ -18,6 +18,7 @@ from pathlib import Path
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.folders import default_model_repository
 from specdec.launch.launcher import LaunchError, TritonServer, port_from_environment
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.demo.prompts import DEMO_PROMPTS
 from specdec.loadtest.kit.asking import TimedAnswer, ask
 from specdec.loadtest.kit.ratios import rate
@@ -166,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--grpc-url", metavar="HOST:PORT", help="use a server that runs already")
     parser.add_argument(
         "--max-tokens",
-        type=int,
+        type=positive,
         default=96,
         metavar="N",
         help="longest answer, in tokens (default: %(default)s)",

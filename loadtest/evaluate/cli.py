@@ -21,8 +21,9 @@ from specdec.loadtest.evaluate.picture import plot_findings
 from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import facts, report
 from specdec.loadtest.kit.answers import Measurement
-from specdec.loadtest.kit.arms import OFF, Case
+from specdec.loadtest.kit.arms import OFF
 from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.options import add_case, add_max_tokens
 from specdec.loadtest.kit.results import command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
@@ -36,11 +37,9 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         prompts = load_domain_prompts(arguments.prompts, arguments.by)
-        draw = Draw(
-            max_tokens=arguments.max_tokens, case=Case.parse(arguments.case), seed=arguments.seed
-        )
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed)
     arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
     try:
         found, num_tokens = _measure(arguments, prompts, arms, draw)
@@ -158,19 +157,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="draft lengths to measure (default: 2 5); the largest bounds the predicted best k",
     )
-    parser.add_argument(
-        "--case",
-        default="0",
-        metavar="T[:TOP_P]",
-        help="temperature, and the nucleus if there is one (default: 0, greedy)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=positive,
-        default=96,
-        metavar="N",
-        help="longest answer, in tokens (default: %(default)s)",
-    )
+    add_case(parser)
+    add_max_tokens(parser, 96)
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the draws and of the prompts' order"
     )

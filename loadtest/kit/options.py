@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
+from specdec.loadtest.arguments import parse_case, positive
 from specdec.loadtest.kit.results import RESULTS, command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
@@ -38,7 +39,11 @@ def add_prompt_options(parser: argparse.ArgumentParser, *, max_tokens: int) -> N
         "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
     )
     parser.add_argument(
-        "--every", type=int, default=1, metavar="N", help="take every N-th prompt (default: all)"
+        "--every",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="take every N-th prompt (default: all)",
     )
     add_max_tokens(parser, max_tokens)
 
@@ -47,10 +52,21 @@ def add_max_tokens(parser: argparse.ArgumentParser, default: int) -> None:
     """Add the option for the length of an answer."""
     parser.add_argument(
         "--max-tokens",
-        type=int,
+        type=positive,
         default=default,
         metavar="N",
         help="longest answer, in tokens (default: %(default)s)",
+    )
+
+
+def add_case(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the way in which tokens are drawn."""
+    parser.add_argument(
+        "--case",
+        type=parse_case,
+        default="0",
+        metavar="T[:TOP_P]",
+        help="temperature, and the nucleus if there is one (default: 0, greedy)",
     )
 
 
@@ -58,8 +74,9 @@ def add_cases(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
     """Add the option for the ways in which tokens are drawn."""
     parser.add_argument(
         "--cases",
+        type=parse_case,
         nargs="+",
-        default=default,
+        default=[parse_case(text) for text in default],
         metavar="T[:TOP_P]",
         help=f"temperatures, each perhaps with a nucleus (default: {' '.join(default)})",
     )

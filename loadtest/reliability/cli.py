@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.results import (
     RESULTS,
     command_line,
@@ -114,7 +115,10 @@ def _parser() -> argparse.ArgumentParser:
         help=f"default: all of {', '.join(SCENARIOS)}",
     )
     parser.add_argument(
-        "--rounds", type=int, default=6, help="repetitions of a scenario (default: %(default)s)"
+        "--rounds",
+        type=positive,
+        default=6,
+        help="repetitions of a scenario (default: %(default)s)",
     )
     parser.add_argument(
         "--model-repository",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
 from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request
@@ -30,9 +31,9 @@ def main(argv: list[str]) -> int:
     parser = bench_parser("counters", __doc__)
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
     parser.add_argument(
-        "--requests", type=int, default=1000, metavar="N", help="default: %(default)s"
+        "--requests", type=positive, default=1000, metavar="N", help="default: %(default)s"
     )
-    parser.add_argument("--concurrency", type=int, default=12, help="requests at once")
+    parser.add_argument("--concurrency", type=positive, default=12, help="requests at once")
     parser.add_argument("--seed", type=int, default=1, help="seed of the requests' settings")
     arguments = parser.parse_args(argv)
     prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)

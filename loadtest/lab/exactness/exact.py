@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from specdec.loadtest.kit.arms import Arm, Case
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
@@ -29,14 +30,13 @@ def main(argv: list[str]) -> int:
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     files = [load_token_prompts(path, checkpoint) for path in arguments.prompts]
     prompts = [prompt for own, _ in files for prompt in own]
-    cases = [Case.parse(text) for text in arguments.cases]
     drafters = itertools.product(arguments.drafters, arguments.k or [None])
     arms = [Arm(), *(Arm(*each) for each in drafters)]
     with ExitStack() as stack:
         url = arguments.grpc_url or stack.enter_context(serve_with_drafts(arguments)).grpc_url
         end_id, num_streams = files[0][1], arguments.concurrency
         comparer = AnswerComparer(stack, url, arguments.max_tokens, end_id, num_streams)
-        comparisons = _compare(comparer, prompts, cases, arms, arguments)
+        comparisons = _compare(comparer, prompts, arms, arguments)
     results = figures(comparisons)
     facts = {
         "max_tokens": arguments.max_tokens,
@@ -44,12 +44,11 @@ def main(argv: list[str]) -> int:
         "arms": results,
         "unequal": [each for each in comparisons if not each.is_equal],
     }
-    never_accepted = [
-        str(arm)
+    faults = [
+        f"{arm} never had a token accepted"
         for arm in arms[1:]
         if not sum(each.num_accepted for each in comparisons if each.arm == str(arm))
     ]
-    faults = [f"{arm} never had a token accepted" for arm in never_accepted]
     faults += [str(each) for each in comparisons if not each.is_equal]
     return finish(arguments, argv, facts, table(results), raw=comparisons, faults=faults)
 
@@ -57,14 +56,15 @@ def main(argv: list[str]) -> int:
 def _compare(
     comparer: AnswerComparer,
     prompts: Sequence[TokenPrompt],
-    cases: Sequence[Case],
     arms: Sequence[Arm],
     arguments: argparse.Namespace,
 ) -> list[Comparison]:
     def compare_prompt(prompt: TokenPrompt) -> list[Comparison]:
         # All requests with one prompt follow each other, so its prefix is computed once.
         seed = arguments.seed
-        return [each for case in cases for each in comparer.compare(prompt, case, arms, seed)]
+        return [
+            each for case in arguments.cases for each in comparer.compare(prompt, case, arms, seed)
+        ]
 
     found: list[Comparison] = []
     with ThreadPoolExecutor(arguments.concurrency) as pool:
@@ -92,9 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_draft_options(parser)
     parser.add_argument(
-        "--k", type=int, nargs="+", help="draft tokens a round (default: as served)"
+        "--k", type=positive, nargs="+", help="draft tokens a round (default: as served)"
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the draws")
-    parser.add_argument("--concurrency", type=int, default=4, help="prompts asked at once")
+    parser.add_argument("--concurrency", type=positive, default=4, help="prompts asked at once")
     parser.add_argument("--grpc-url", help="a running server (default: start one)")
     return parser

@@ -14,6 +14,7 @@ import sys
 
 from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO, OFF
 from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
@@ -50,18 +51,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("ramp", __doc__)
     parser.add_argument(
         "--streams",
-        type=int,
+        type=positive,
         nargs="+",
         default=[1, 2, 4, 8, 16, 48],
         metavar="N",
         help="requests in flight (default: 1 2 4 8 16 48)",
     )
-    parser.add_argument("--passes", type=int, default=6, help="in each arm, by number of streams")
+    parser.add_argument(
+        "--passes", type=positive, default=6, help="in each arm, by number of streams"
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
     parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
     parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
     parser.add_argument(
-        "--per-task", type=int, default=NUM_PER_TASK, metavar="N", help="prompts per task"
+        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
     )
     add_max_tokens(parser, 48)
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")

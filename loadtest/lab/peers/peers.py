@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
 from specdec.loadtest.kit.prompts import load_token_prompts, spread
 from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, Peer
@@ -62,10 +63,8 @@ def _measure(
     engines: dict[ArmName, Engine] = {
         arm: OurServer(repository, arm.mode, end_id, cache, learning) for arm in ours
     }
-    may_install = not arguments.no_install
-    engines |= workers(
-        peers, repository, end_id, cache, comparison.failures, may_install=may_install
-    )
+    failures, may_install = comparison.failures, not arguments.no_install
+    engines |= workers(peers, repository, end_id, cache, failures, may_install=may_install)
     with comparison.running(engines):
         if 1 in arguments.streams:
             comparison.one_stream(prompts[:: arguments.every], arguments.max_tokens)
@@ -87,12 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         "--ours", nargs="*", choices=modes, default=modes, help="our arms beside off and auto"
     )
     parser.add_argument(
-        "--streams", type=int, nargs="+", default=[1, 16, 48], help="prompts at the same time"
+        "--streams", type=positive, nargs="+", default=[1, 16, 48], help="prompts at the same time"
     )
     parser.add_argument(
         "--learning", type=int, default=24, help="prompts that auto is asked first, to learn"
     )
-    parser.add_argument("--repeats", type=int, default=3, help="with more than one stream")
+    parser.add_argument("--repeats", type=positive, default=3, help="with more than one stream")
     parser.add_argument(
         "--no-install", action="store_true", help="leave out what is not installed yet"
     )

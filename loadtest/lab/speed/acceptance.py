@@ -1,8 +1,7 @@
 """`specdec bench acceptance`: the acceptance by task, drafter, verification mode and draw.
 
-τ is the mean number of tokens of a round with a draft, the target's own included. α̂ is the share
-accepted among the draft tokens that were compared with the target: Σ accepted ÷ Σ min(accepted + 1,
-k). Trees have no single k, and block verification compares no token alone: they have τ only.
+docs/glossary.md defines τ and α̂. Trees have no single k, and block verification compares no token
+alone: they have τ only.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from contextlib import ExitStack
 from itertools import count
 
 from specdec.clients import GenerationRequest, GrpcClient
+from specdec.loadtest.arguments import parse_arm, positive
 from specdec.loadtest.kit import options
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
 from specdec.loadtest.kit.arms import Arm, Case
@@ -29,11 +29,10 @@ ARMS = ("lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typi
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if an arm never had a token accepted."""
     arguments = _parser().parse_args(argv)
-    arms = [Arm.parse(text) for text in arguments.arms]
     plan = {
         f"{case}: {arm}": (case, arm)
-        for case in map(Case.parse, arguments.cases)
-        for arm in arms
+        for case in arguments.cases
+        for arm in map(Arm.parse, arguments.arms)
         if case.temperature > 0 or not arm.verification
     }
     found = _measure(plan, arguments)
@@ -45,9 +44,8 @@ def main(argv: list[str]) -> int:
         for name, (_, arm) in plan.items()
         if arm.drafter and not counts_of(answers_of_arm(found, name)).num_accepted
     ]
-    return options.finish(
-        arguments, argv, facts, acceptance_table(results), raw=found, faults=faults
-    )
+    table = acceptance_table(results)
+    return options.finish(arguments, argv, facts, table, raw=found, faults=faults)
 
 
 def _measure(
@@ -89,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_cases(parser, ("0", "0.7", "1"))
     parser.add_argument(
         "--arms",
+        type=parse_arm,
         nargs="+",
         default=ARMS,
         metavar="DRAFTER[:K][/VERIFICATION]",
@@ -97,5 +96,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_draft_options(parser)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first prompt")
-    parser.add_argument("--concurrency", type=int, default=8, help="prompts asked at once")
+    parser.add_argument("--concurrency", type=positive, default=8, help="prompts asked at once")
     return parser

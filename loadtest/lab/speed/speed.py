@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specdec.loadtest.arguments import parse_arm
 from specdec.loadtest.kit import speed_tables
 from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
-from specdec.loadtest.kit.arms import DIRECT, OFF, Arm, Case
+from specdec.loadtest.kit.arms import DIRECT, OFF, Arm
 from specdec.loadtest.kit.asking import Draw
-from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.kit.options import add_case, add_prompt_options, bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
 from specdec.loadtest.kit.repository import with_colocated
 
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
     prompts = lengthened(prompts[:: arguments.every], arguments.context)
     arms = (DIRECT, OFF, *arguments.drafters)
-    draw = Draw(arguments.max_tokens, Case.parse(arguments.case), arguments.seed, arguments.times)
+    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed, arguments.times)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = with_colocated(arguments.model_repository, arms, Path(scratch))
         if arguments.learning is None:
@@ -49,12 +50,9 @@ def report(
     speeds, gains = speed_tables.rates(found, arms), speed_tables.gains(found, arms[2:], arms[:2])
     acceptance = speed_tables.acceptances(found, {arm: Arm.parse(arm) for arm in drafted})
     times = speed_tables.round_times(found, drafted) if has_times else []
-    parts = [
-        speed_tables.rates_table(speeds),
-        speed_tables.gains_table(gains),
-        speed_tables.acceptance_table(acceptance),
-        speed_tables.times_table(times) if times else "",
-    ]
+    parts = [speed_tables.rates_table(speeds), speed_tables.gains_table(gains)]
+    parts += [speed_tables.acceptance_table(acceptance)]
+    parts += [speed_tables.times_table(times)] if times else []
     facts = {"rates": speeds, "gains": gains, "acceptance": acceptance, "round_times": times}
     return facts, "\n\n".join(part for part in parts if part)
 
@@ -78,13 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     add_prompt_options(parser, max_tokens=128)
     parser.add_argument(
         "--drafters",
+        type=parse_arm,
         nargs="+",
         default=["auto"],
         metavar="DRAFTER[:K][/VERIFICATION][@MODEL]",
         help="arms with speculation; the first decides the exit status (default: auto). @colocated "
         "asks an orchestrator with the engines in its own process; off@colocated is an arm too",
     )
-    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="default: 0")
+    add_case(parser)
     parser.add_argument(
         "--context", type=int, default=0, metavar="N", help="lengthen prompts to N tokens"
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.options import bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import CHECKPOINT
 from specdec.loadtest.kit.results import table_of
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--contexts",
-        type=int,
+        type=positive,
         nargs="+",
         default=[256, 2048, 4096, 8000],
         metavar="N",
@@ -76,13 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rows",
-        type=int,
+        type=positive,
         nargs="+",
         default=[1, 2, 5, 8, 16],
         metavar="N",
         help="rows of a pass (default: 1 2 5 8 16)",
     )
-    parser.add_argument("--repeats", type=int, default=40, help="passes (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=positive, default=40, help="passes (default: %(default)s)"
+    )
     parser.add_argument("--kernels", default="auto", help="auto, native or torch")
     parser.add_argument(
         "--weight-dtype", choices=BYTES_PER_WEIGHT, default="auto", help="default: %(default)s"

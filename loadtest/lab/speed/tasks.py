@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from specdec.loadtest.arguments import parse_arm, positive
 from specdec.loadtest.kit.alternating import ask_in_alternation
 from specdec.loadtest.kit.arms import DIRECT, OFF
 from specdec.loadtest.kit.asking import Draw
@@ -24,10 +25,13 @@ DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if a drafter never had a token accepted."""
     parser = bench_parser("tasks", __doc__)
-    parser.add_argument("--per-task", type=int, metavar="N", help="prompts per task (default: all)")
+    parser.add_argument(
+        "--per-task", type=positive, metavar="N", help="prompts per task (default: all)"
+    )
     add_max_tokens(parser, 128)
     parser.add_argument(
         "--drafters",
+        type=parse_arm,
         nargs="+",
         default=DRAFTERS,
         metavar="DRAFTER[:K]",

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.load.perf_analyzer.tool import install, run_tool
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.samples import Samples
@@ -165,13 +166,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", default=url, help="gRPC host:port (default: %(default)s)")
     parser.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     parser.add_argument(
-        "--users", type=int, default=4, help="requests in flight (default: %(default)s)"
+        "--users", type=positive, default=4, help="requests in flight (default: %(default)s)"
     )
     parser.add_argument(
-        "--requests", type=int, default=54, help="requests of a run (default: %(default)s)"
+        "--requests", type=positive, default=54, help="requests of a run (default: %(default)s)"
     )
     parser.add_argument(
-        "--repeats", type=int, default=3, help="pairs of runs (default: %(default)s)"
+        "--repeats", type=positive, default=3, help="pairs of runs (default: %(default)s)"
     )
     parser.add_argument(
         "--timeout",
@@ -184,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=64, help="longest answer, in tokens (default: 64)"
+        "--max-tokens", type=positive, default=64, help="longest answer, in tokens (default: 64)"
     )
     parser.add_argument("--num-draft-tokens", type=int, help="draft tokens in a round; 0: off")
     parser.add_argument("--drafter", help="auto, none, lookup, draft …")
