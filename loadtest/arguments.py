@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from specdec.loadtest.kit.arms import Arm, Case
+from specdec.loadtest.load.prompts import load_prompts
 
 
 def positive(text: str) -> int:
@@ -16,6 +18,15 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"1 or more, not {number}")
     return number
+
+
+def prompt_file(text: str) -> Path:
+    """Return the path of a file of prompts. Raises ArgumentTypeError if it cannot be read."""
+    try:
+        load_prompts(Path(text))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return Path(text)
 
 
 def parse_case(text: str) -> Case:

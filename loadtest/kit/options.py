@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
-from specdec.loadtest.arguments import parse_case, positive
+from specdec.loadtest.arguments import parse_case, positive, prompt_file
 from specdec.loadtest.kit.results import RESULTS, command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
@@ -36,7 +36,7 @@ def bench_parser(bench: str, description: str | None) -> argparse.ArgumentParser
 def add_prompt_options(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:
     """Add the file of prompts, a step through it, and the length of an answer."""
     parser.add_argument(
-        "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
+        "--prompts", type=prompt_file, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
     )
     parser.add_argument(
         "--every",

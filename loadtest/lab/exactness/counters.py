@@ -12,11 +12,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.arguments import positive
+from specdec.loadtest.arguments import positive, prompt_file
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
 from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request
@@ -29,7 +28,7 @@ from specdec.loadtest.report.sources import LiveServer
 def main(argv: list[str]) -> int:
     """Send the requests and compare; return 1 if a counter differs."""
     parser = bench_parser("counters", __doc__)
-    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
+    parser.add_argument("--prompts", type=prompt_file, default=SHIPPED_PROMPTS, help="JSONL file")
     parser.add_argument(
         "--requests", type=positive, default=1000, metavar="N", help="default: %(default)s"
     )

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
-from specdec.loadtest.arguments import positive
+from specdec.loadtest.arguments import positive, prompt_file
 from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
@@ -79,7 +78,11 @@ def _compare(
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("exact", __doc__)
     parser.add_argument(
-        "--prompts", type=Path, nargs="+", default=[SHIPPED_PROMPTS], help="JSONL (default: ours)"
+        "--prompts",
+        type=prompt_file,
+        nargs="+",
+        default=[SHIPPED_PROMPTS],
+        help="JSONL (default: ours)",
     )
     add_max_tokens(parser, 128)
     add_cases(parser, ("0",))
