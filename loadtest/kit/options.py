@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
-from specdec.loadtest.arguments import parse_case, positive, prompt_file
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.argument_types import parse_case, prompt_file
 from specdec.loadtest.kit.results import RESULTS, command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.arguments import positive, prompt_file
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.argument_types import prompt_file
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
 from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from specdec.loadtest.arguments import positive, prompt_file
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.argument_types import prompt_file
 from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
@@ -21,6 +22,8 @@ from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
 from specdec.loadtest.lab.exactness.comparing import AnswerComparer, Comparison
 from specdec.loadtest.lab.exactness.exact_report import figures, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
+
+DRAFTERS = ("lookup", "draft", "auto")
 
 
 def main(argv: list[str]) -> int:
@@ -78,20 +81,12 @@ def _compare(
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("exact", __doc__)
     parser.add_argument(
-        "--prompts",
-        type=prompt_file,
-        nargs="+",
-        default=[SHIPPED_PROMPTS],
-        help="JSONL (default: ours)",
+        "--prompts", type=prompt_file, nargs="+", default=[SHIPPED_PROMPTS], help="default: ours"
     )
     add_max_tokens(parser, 128)
     add_cases(parser, ("0",))
     parser.add_argument(
-        "--drafters",
-        nargs="+",
-        default=["lookup", "draft", "auto"],
-        metavar="NAME",
-        help="default: lookup draft auto",
+        "--drafters", nargs="+", default=DRAFTERS, help="default: lookup draft auto"
     )
     add_draft_options(parser)
     parser.add_argument(

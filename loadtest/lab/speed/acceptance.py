@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from itertools import count
 
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.loadtest.arguments import parse_arm, positive
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit import options
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
+from specdec.loadtest.kit.argument_types import parse_arm
 from specdec.loadtest.kit.arms import Arm, Case
 from specdec.loadtest.kit.asking import measure
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
@@ -91,8 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=ARMS,
         metavar="DRAFTER[:K][/VERIFICATION]",
-        help="K draft tokens a round (default: as served); an arm with a verification mode is "
-        "asked at temperatures above 0 only",
+        help="K draft tokens a round; a verification mode is asked at temperatures above 0 only",
     )
     add_draft_options(parser)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first prompt")

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.loadtest.arguments import parse_arm
 from specdec.loadtest.kit import speed_tables
 from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
+from specdec.loadtest.kit.argument_types import parse_arm
 from specdec.loadtest.kit.arms import DIRECT, OFF, Arm
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.options import add_case, add_prompt_options, bench_parser, finish

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from specdec.loadtest.arguments import parse_arm, positive
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.alternating import ask_in_alternation
+from specdec.loadtest.kit.argument_types import parse_arm
 from specdec.loadtest.kit.arms import DIRECT, OFF
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.guide import TASKS
