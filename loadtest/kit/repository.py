@@ -52,6 +52,18 @@ def serve_with_drafts(arguments: argparse.Namespace) -> Iterator[TritonServer]:
             yield server
 
 
+def with_colocated(repository: Path, arms: Iterable[str], directory: Path) -> Path:
+    """Return `repository`, or a copy with a colocated orchestrator if an arm asks for it.
+
+    The copy goes into the empty `directory`.
+    """
+    if all(Arm.parse(arm).model != COLOCATED for arm in arms):
+        return repository
+    copy = with_drafts(repository, directory / "repository")
+    add_colocated(copy, directory)
+    return copy
+
+
 def with_drafts(
     repository: Path,
     directory: Path,
@@ -75,18 +87,14 @@ def with_drafts(
     return directory
 
 
-def with_colocated(repository: Path, arms: Iterable[str], directory: Path) -> Path:
-    """Return `repository`, or a copy with one more orchestrator if an arm asks for COLOCATED.
+def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> None:
+    """Add an orchestrator with the engines in its own process to a copied repository.
 
-    That orchestrator has the engines in its own process. The copy goes into the empty `directory`.
+    `directory` is an empty folder on the same file system.
     """
-    if all(Arm.parse(arm).model != COLOCATED for arm in arms):
-        return repository
-    copy = with_drafts(repository, directory / "repository")
-    colocate(copy, directory / "alone")
-    (directory / "alone" / "specdec").rename(copy / COLOCATED)
-    _rename(copy / COLOCATED, COLOCATED)
-    return copy
+    colocate(repository, directory / "alone")
+    (directory / "alone" / "specdec").rename(repository / name)
+    _rename(repository / name, name)
 
 
 def add_orchestrator(repository: Path, name: str, **parameters: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import time
 import urllib.request
 from collections import Counter
@@ -17,7 +18,6 @@ import psutil
 
 from specdec.health.board import SHARED_MEMORY
 from specdec.launch.server_command import REGION_PREFIX
-from specdec.loadtest.report.history import History, parse_page
 
 if TYPE_CHECKING:
     from specdec.launch.triton_server import TritonServer
@@ -26,6 +26,8 @@ MIB = 2**20
 SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
 NO_PAGE = (OSError, http.client.HTTPException)
 """Errors of a metrics page that does not answer, for example during a restart."""
+_INFLIGHT = "specdec_inflight_requests"
+_OUTCOME = re.compile(r'specdec_requests_total\{.*\boutcome="(\w+)".*\} (\S+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ def slopes_per_hour(samples: Sequence[Resources]) -> dict[str, float]:
 
 def num_inflight(server: TritonServer) -> int:
     """Return how many requests are in flight by the server's metrics."""
-    page = parse_page(_metrics_page(server), time.time())
-    return int(History((page,)).total("specdec_inflight_requests").get((), 0))
+    lines = _metrics_page(server).splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_INFLIGHT))
 
 
 def requests_by_outcome(server: TritonServer) -> Counter[str]:
@@ -85,8 +87,11 @@ def requests_by_outcome(server: TritonServer) -> Counter[str]:
 
 def outcomes_on(page: str) -> Counter[str]:
     """Return the requests that a metrics page counts, by outcome."""
-    counted = History((parse_page(page, time.time()),)).total("specdec_requests_total", "outcome")
-    return Counter({outcome: int(number) for (outcome,), number in counted.items()})
+    found: Counter[str] = Counter()
+    for line in page.splitlines():
+        if match := _OUTCOME.match(line):
+            found[match[1]] += int(float(match[2]))
+    return found
 
 
 async def settled(server: TritonServer) -> int:
