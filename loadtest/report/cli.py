@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "watch"):
             parser.error(f"--{name} must be a positive number; given: {value:g}")
     if args.prometheus and args.watch:
-        parser.error("--watch is for a server; a Prometheus has watched it already (--hours)")
+        parser.error("--watch cannot be combined with --prometheus; use --hours")
     try:
         if args.prometheus:
             source = Prometheus(args.prometheus, args.hours, time.time(), args.matching)
