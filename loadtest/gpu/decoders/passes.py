@@ -150,7 +150,7 @@ def multi_token_times(
 ) -> Iterator[MultiTokenTime]:
     """Measure a draft model's calls for each number of sequences and of tokens.
 
-    `parts.leaper` runs the chained passes; it must not be None.
+    `parts` must be able to chain passes on the device.
     """
     decoder, leaper, device = _graph_decoder(parts), parts.leaper, cache.storage.device
     assert leaper is not None
