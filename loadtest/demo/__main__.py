@@ -44,10 +44,10 @@ class Comparison:
     def is_identical(self) -> bool:
         """Tell whether both answers have the same tokens, text and finish reason."""
         off, on = self.off.result, self.on.result
-        return (off.token_ids, off.text, off.final.finish_reason) == (
+        return (off.token_ids, off.text, off.end.finish_reason) == (
             on.token_ids,
             on.text,
-            on.final.finish_reason,
+            on.end.finish_reason,
         )
 
 
@@ -165,7 +165,7 @@ def _tokens_per_s(answers: Sequence[Timed]) -> float:
 
 def _acceptance(group: Sequence[Comparison]) -> str:
     """Return accepted ÷ drafted tokens of the group, or a dash if nothing was drafted."""
-    finals = [item.on.result.final for item in group]
+    finals = [item.on.result.end for item in group]
     num_drafted = sum(final.total_draft_tokens or 0 for final in finals)
     num_accepted = sum(final.total_accepted_draft_tokens or 0 for final in finals)
     return f"{num_accepted / num_drafted:.0%}" if num_drafted else "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from specdec.clients import Final, GenerationRequest, GrpcClient
+from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.arms import DIRECT, GREEDY, Arm, Case
@@ -34,13 +34,13 @@ def measure(
     start_s = time.perf_counter()
     first_s = last_s = 0.0
     num_tokens = num_first = 0
-    final: Final | None = None
+    final: AnswerEnd | None = None
     for chunk in client.stream(request):
         last_s = time.perf_counter() - start_s
         if chunk.token_ids and not num_first:
             first_s, num_first = last_s, len(chunk.token_ids)
         num_tokens += len(chunk.token_ids)
-        final = chunk.final or final
+        final = chunk.end or final
     statistics = dict(final.speculative_decoding or {}) if final else {}
     return Measurement(*about, num_tokens, num_first, first_s, last_s, statistics or None)
 

@@ -66,7 +66,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
             for single, answer in zip(expected, answers, strict=True):
                 assert answer.token_ids == single.token_ids, drafter
                 assert answer.text == single.text
-                num_accepted += answer.final.total_accepted_draft_tokens
+                num_accepted += answer.end.total_accepted_draft_tokens
     assert num_accepted > 20
 
 

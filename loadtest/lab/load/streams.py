@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.clients import Final, GenerationRequest, GrpcClient
+from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient
 from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
 
@@ -72,7 +72,7 @@ class Streams:
         end_s = start_s + self._seconds
         counts = [0] * num_streams
         firsts_s: list[float] = []
-        finals: list[tuple[int, Final]] = []
+        finals: list[tuple[int, AnswerEnd]] = []
         lock = threading.Lock()
 
         def ask_on(stream: int) -> None:
@@ -95,8 +95,8 @@ class Streams:
                         counts[stream] += len(chunk.token_ids)
                         if is_first:
                             firsts_s.append(now_s - sent_s)
-                        if chunk.final:
-                            finals.append((num_tokens, chunk.final))
+                        if chunk.end:
+                            finals.append((num_tokens, chunk.end))
 
         with ThreadPoolExecutor(num_streams) as pool:
             list(pool.map(ask_on, range(num_streams)))

@@ -65,15 +65,15 @@ class FakeClient:
 
     def stream(self, request):
         """Yield the first three tokens, then the others with the end."""
-        yield SimpleNamespace(token_ids=TOKEN_IDS[:3], sources=(0, 0, 0), text="ab", final=None)
+        yield SimpleNamespace(token_ids=TOKEN_IDS[:3], sources=(0, 0, 0), text="ab", end=None)
         yield SimpleNamespace(
-            token_ids=TOKEN_IDS[3:], sources=(0, 1, 1, 0, 1, 0), text="cd", final=final_of(request)
+            token_ids=TOKEN_IDS[3:], sources=(0, 1, 1, 0, 1, 0), text="cd", end=final_of(request)
         )
 
     def generate(self, request):
         """Return the whole answer."""
         return SimpleNamespace(
-            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, final=final_of(request)
+            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, end=final_of(request)
         )
 
 
