@@ -131,7 +131,7 @@ def _memory(report: Report) -> str:
     load, limits = pair.load, pair.limits
     title = (
         f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in "
-        f"steps of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
+        f"passes of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
         "shapes, the rest is estimated:"
     )
     return "\n".join([_wrapped(title), table(rows)])

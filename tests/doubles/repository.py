@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from specdec.builder.config_file import parameter_line
 from specdec.builder.description import PairDescription, Placement, load_description
 from specdec.builder.memory import KvShare
-from specdec.builder.parameters import parameter_line
 from specdec.builder.rendering.launch import plan_launch
 from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model

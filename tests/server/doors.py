@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.builder.refresh import swapping
 from specdec.builder.refresh.trial import TrialSettings, Verdict
 from specdec.builder.refresh.triton import Server

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specdec.builder.cli import main
+from specdec.builder.config_file import set_parameters
 from specdec.builder.outputs import link_or_copy
-from specdec.builder.parameters import set_parameters
 from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.launch.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY

@@ -210,7 +210,7 @@ BROKEN = (
            ("1 or more; given: 0", "leave it out of drafters")),
     Broken(A8, "too few rows to verify a full batch", {"limits.max_num_tokens": 256},
            "max_num_tokens", ("max_num_tokens is 256", "= 288 rows")),
-    Broken(A8, "steps shorter than a request", {"limits.max_num_tokens": 4096}, "max_num_tokens",
+    Broken(A8, "passes shorter than a request", {"limits.max_num_tokens": 4096}, "max_num_tokens",
            ("below max_seq_len 8,192", "enable_chunked_context"), "warning"),
     Broken(A8, "no room for an answer", {"limits.max_input_len": 8192}, "input_len",
            ("leaves no room for an answer",)),

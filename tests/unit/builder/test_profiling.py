@@ -9,8 +9,8 @@ import time
 import pytest
 
 from specdec.builder import cli
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import parameters_of, set_parameters
 from specdec.builder.profiling import server
 from specdec.builder.profiling.load import (
     MIN_REQUESTS,

@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
+from specdec.builder.config_file import (
+    ConfigFile,
+    parameter_line,
+    parameters_of,
+    set_parameters,
+)
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import parameter_line, parameters_of, set_parameters
 from specdec.builder.rendering.pbtxt import ModelConfig, Parameter
 from tests.contract.declared import ROOT
 
@@ -125,3 +130,23 @@ def test_parameters_of_the_repository_keep_their_text(tmp_path):
         (copy / "config.pbtxt").write_bytes(path.read_bytes())
         set_parameters(copy, **parameters_of(copy))
         assert (copy / "config.pbtxt").read_bytes() == path.read_bytes()
+
+
+def test_name_and_instances_of_shipped_models_can_be_changed():
+    """Only the two lines change; a file that has such a line twice, or none, is refused."""
+    for path in (ROOT / "model_repository").glob("*/config.pbtxt"):
+        config = ConfigFile.read(path.parent)
+        changed = config.with_name("other").with_instances(3)
+        expected = config.text.replace(f'name: "{path.parent.name}"', 'name: "other"', 1)
+        assert changed.text == expected.replace("group [ { count: 1", "group [ { count: 3")
+        with pytest.raises(BuildError, match="2 lines"):
+            config.with_statements(['name: "again"']).with_name("other")
+        with pytest.raises(BuildError, match="0 lines"):
+            ConfigFile(path, "").with_instances(2)
+
+
+def test_items_and_statements_are_added():
+    """An empty list gets its first item; statements follow the text after an empty line."""
+    config = ConfigFile(ROOT, parameter_line("names", ""))
+    changed = config.with_item("names", "a").with_item("names", "b").with_statements(["# End."])
+    assert changed.text == parameter_line("names", "a,b") + "\n\n# End.\n"
