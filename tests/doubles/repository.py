@@ -25,7 +25,7 @@ from specdec.builder.tensorrt_llm.compiling import compile_steps
 from specdec.builder.tensorrt_llm.installation import find_toolkit
 from specdec.builder.tensorrt_llm.plan import plan_steps
 from specdec.deployment.manifest import MANIFEST_FILE
-from tests.unit.builder.tensorrt_llm_standin import install
+from tests.unit.builder.tensorrt_llm.tensorrt_llm_standin import install
 
 DOUBLES = Path(__file__).parent
 COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"

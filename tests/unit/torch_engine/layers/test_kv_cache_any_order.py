@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 )
 
 from specdec.torch_engine.layers.kv_cache import KVCache, common_prefix_length
-from tests.unit.torch_engine.token_cache import BLOCK, CONFIG, add, ids, stored
+from tests.unit.torch_engine.layers.token_cache import BLOCK, CONFIG, add, ids, stored
 
 
 class CacheMachine(RuleBasedStateMachine):

@@ -19,7 +19,7 @@ from specdec.builder.tensorrt_llm.compiling import compile_steps, describe_steps
 from specdec.builder.tensorrt_llm.installation import described_toolkit, find_toolkit
 from specdec.builder.tensorrt_llm.plan import plan_steps
 from specdec.deployment.compiled_engine import CompiledEngine
-from tests.unit.builder.tensorrt_llm_standin import install, save_checkpoint
+from tests.unit.builder.tensorrt_llm.tensorrt_llm_standin import install, save_checkpoint
 
 VERSION = "1.2.1"
 HOLD_LOCK = """

@@ -11,7 +11,7 @@ from specdec.torch_engine.config import ModelConfig
 from tests.unit.builder.tokenizer_files import write_byte_level
 from tests.unit.tiny_llama import save_tiny_llama
 
-REPOSITORY = Path(__file__).parents[3] / "model_repository"
+REPOSITORY = Path(__file__).parents[4] / "model_repository"
 LETTERS = "Ġabcdefgh"
 
 

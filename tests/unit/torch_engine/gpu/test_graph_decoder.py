@@ -21,7 +21,7 @@ from specdec.torch_engine.scheduling.tree import add_tree
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import save_tiny_llama
 from tests.unit.torch_engine.by_hand import CPU, Receiver, ids, prompt, run, task
-from tests.unit.torch_engine.graph_path import (
+from tests.unit.torch_engine.gpu.graph_path import (
     DRAFTING,
     NUM_CACHE_TOKENS,
     VERIFYING,

@@ -20,7 +20,7 @@ from specdec.builder.rendering.repository import RenderOptions, notices, render
 from specdec.deployment.manifest import load_manifest, record
 from specdec.settings.orchestrator import OrchestratorSettings
 
-WEIGHTS = Path(__file__).parents[3] / "model_repository"
+WEIGHTS = Path(__file__).parents[4] / "model_repository"
 TARGET = WEIGHTS / "target/1/checkpoint"
 COMPILED = [name for name in known_pairs() if load_description(name).engine != TORCH]
 

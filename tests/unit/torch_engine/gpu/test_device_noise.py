@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specdec.acceptance.noise import gumbel
 from specdec.torch_engine.gpu.device_noise import NUM_ROWS, DeviceNoise, keys_of
-from tests.unit.torch_engine.graph_path import bits
+from tests.unit.torch_engine.gpu.graph_path import bits
 
 CPU = torch.device("cpu")
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**63 - 1, 2**63, 2**64 - 1]))

@@ -4,7 +4,14 @@ import pytest
 
 from specdec.builder.checking import WARNING, check_description
 from specdec.builder.description import known_pairs, load_description
-from tests.unit.builder.broken_pairs import BROKEN, DOCUMENT, Broken, document, findings, matching
+from tests.unit.builder.checking.broken_pairs import (
+    BROKEN,
+    DOCUMENT,
+    Broken,
+    document,
+    findings,
+    matching,
+)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda each: f"{each.pair}: {each.what}")

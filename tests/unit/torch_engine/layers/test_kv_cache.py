@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from specdec.torch_engine.layers.kv_cache import MAX_DISCARD, KVCache, common_prefix_length
-from tests.unit.torch_engine.token_cache import BLOCK, CONFIG, add, ids, stored
+from tests.unit.torch_engine.layers.token_cache import BLOCK, CONFIG, add, ids, stored
 
 
 @pytest.fixture

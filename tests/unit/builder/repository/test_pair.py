@@ -17,7 +17,7 @@ from specdec.builder.importing import conversion
 from specdec.builder.importing.models import ImportedModel
 from specdec.builder.repository import pair
 from specdec.builder.repository.pair_weights import Pair, StoredDraft, load_pair
-from tests.unit.builder.registry import CONTENT, SOURCE
+from tests.unit.builder.importing.registry import CONTENT, SOURCE
 
 
 def write_checkpoint(directory, *, words=("a", "b"), num_values=100, **config):

@@ -334,7 +334,7 @@ def test_models_of_one_process_have_their_own_numbers_of_threads():
     script = """
 import torch
 from specdec.torch_engine.native import NativeDecoder, library
-from tests.unit.torch_engine.test_native_decoder import CONFIG, decoder_of
+from tests.unit.torch_engine.native.test_native_decoder import CONFIG, decoder_of
 
 torch.set_num_threads(2)
 kinds = [lambda *given, n=n: NativeDecoder(*given, num_threads=n) for n in (1, 0, 3, 1)]
@@ -342,7 +342,7 @@ pools = [decoder_of(CONFIG, kind)._pool for kind in kinds]
 assert [library.load().pool_size(pool) for pool in pools] == [1, 2, 3, 1]
 assert pools[0] == pools[3]
 """
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[4])
 
 
 def test_pool_that_lacks_threads_ends_those_that_started():
@@ -359,7 +359,7 @@ resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, used + 2**27))
 assert functions.pool_new(4096) is None
 assert len(list(Path("/proc/self/task").iterdir())) == num_before
 """
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[4])
 
 
 def test_processes_that_start_together_compile_once(tmp_path, monkeypatch):

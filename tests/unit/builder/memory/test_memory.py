@@ -28,7 +28,7 @@ from specdec.builder.memory.shares import DEFAULT_FRACTION, caches_in_turn
 from specdec.builder.memory.weights import head_bytes, weight_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
-MODELS = Path(__file__).parents[3] / "model_repository"
+MODELS = Path(__file__).parents[4] / "model_repository"
 LLAMA_2_7B = replace(
     known_shape("Llama-3.1-8B"),
     intermediate_size=11008, num_kv_heads=32, num_tokens=32000, vocab_size=32000,

@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2
 from specdec.builder.errors import BuildError
 from specdec.builder.repository.colocate import colocate
 
-REPOSITORY = Path(__file__).parents[3] / "model_repository"
+REPOSITORY = Path(__file__).parents[4] / "model_repository"
 
 
 @pytest.fixture

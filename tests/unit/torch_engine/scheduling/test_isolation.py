@@ -18,7 +18,6 @@ from specdec.torch_engine.scheduling import scheduler
 from specdec.torch_engine.scheduling.tree import add_tree
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
-from tests.unit.torch_engine import graph_path
 from tests.unit.torch_engine.by_hand import (
     CPU,
     NUM_CACHE_TOKENS,
@@ -30,6 +29,7 @@ from tests.unit.torch_engine.by_hand import (
     run_single,
     task,
 )
+from tests.unit.torch_engine.gpu import graph_path
 
 POISON = prompt(11, seed=5)
 """Prompt of the request that fails."""

@@ -11,7 +11,7 @@ import pytest
 
 from specdec.builder.tensorrt_llm import installation
 
-STANDINS = Path(__file__).parents[2] / "standins"
+STANDINS = Path(__file__).parents[3] / "standins"
 ROOT = STANDINS.parents[1]
 
 

@@ -1,7 +1,7 @@
 """Broken pair descriptions, each with the finding that `specdec build check` must report.
 
 Some of these pairs cannot be built; others can, but would not pay off. `python -m
-tests.unit.builder.broken_pairs` writes builder/pairs/BROKEN.md from the same table.
+tests.unit.builder.checking.broken_pairs` writes builder/pairs/BROKEN.md from the same table.
 """
 
 from __future__ import annotations
@@ -385,7 +385,8 @@ def document() -> str:
         "# Broken pairs, and what `specdec build check` reports for each",
         "",
         "Each row is a shipped pair with one change (`tiny` is a pair of the tests that has",
-        "checkpoints). Made by `python -m tests.unit.builder.broken_pairs`; a test compares.",
+        "checkpoints). Made by `python -m tests.unit.builder.checking.broken_pairs`; a test",
+        "compares.",
         "",
         "| pair | broken | code | message → what to do |",
         "|---|---|---|---|",
