@@ -25,6 +25,7 @@ from specdec.builder.distill.training.learner import Learner, device
 from specdec.builder.distill.training.student import StudentLearner, StudentSettings, load_best
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
+from specdec.builder.prompt_files import read_prompts
 
 
 class Steps:
@@ -49,7 +50,7 @@ class Steps:
             written = (
                 prompts.shipped()
                 if given is None
-                else [(path.stem, text) for path in given for text in prompts.read(path)]
+                else [(path.stem, each.text) for path in given for each in read_prompts(path)]
             )
             prompts.save(out, prompts.build(written, self.sources, settings, self.excluded()))
         known = prompts.load(out)

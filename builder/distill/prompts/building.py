@@ -12,8 +12,9 @@ from pathlib import Path
 from specdec.builder.distill.data import HELD_OUT_EVERY
 from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import separation, sources, templates
-from specdec.builder.distill.prompts.prompt import Prompt, shipped
+from specdec.builder.distill.prompts.prompt import Prompt
 from specdec.builder.distill.seeding import seeded
+from specdec.builder.prompt_files import shipped
 
 PROSE = ("technical", "speech", "novel")
 MOST_JOINED = 6

@@ -16,12 +16,12 @@ from specdec.builder.profiling.load import (
     MIN_REQUESTS,
     REQUESTS_PER_STREAM,
     Choice,
-    Prompt,
     choices_of,
     prompts_of,
     send_load,
 )
 from specdec.builder.profiling.report import report
+from specdec.builder.prompt_files import FilePrompt
 from specdec.deployment.machine import machine
 from specdec.deployment.manifest import MANIFEST_FILE, Manifest
 from specdec.settings.orchestrator import OrchestratorSettings
@@ -31,7 +31,7 @@ from specdec.steering.state_file import StateFile
 from tests.server.live import MODEL_REPOSITORY
 from tests.unit.steering.test_state_file import taught
 
-PROMPTS = [Prompt("Say one.", "counting"), Prompt("Say two.", None)]
+PROMPTS = [FilePrompt("Say one.", "counting"), FilePrompt("Say two.")]
 
 
 class Listener:
@@ -93,7 +93,7 @@ def test_prompts_are_shipped_ones_or_the_users(tmp_path):
 
     path = tmp_path / "mine.jsonl"
     path.write_text('{"prompt": "a", "task": "mail"}\n{"prompt": "b"}\n')
-    assert prompts_of(path) == [Prompt("a", "mail"), Prompt("b", None)]
+    assert prompts_of(path) == [FilePrompt("a", "mail"), FilePrompt("b")]
     for line in ('{"text": "b"}', "[]", "{", '{"prompt": null}', '{"prompt": "b", "task": 3}'):
         path.write_text(f'{{"prompt": "a"}}\n{line}')
         with pytest.raises(BuildError, match=r"mine\.jsonl, line 2"):
