@@ -85,9 +85,8 @@ class Steps:
                 for e in train_set
                 if e.index in first
             ]
-            num = 12 if self.options.smoke else self.options.num_second
             start = 1 + max(first)
-            made = prompts.follow_ups(answered, num, start, self.prompt_settings, self.excluded())
+            made = prompts.follow_ups(answered, start, self.prompt_settings, self.excluded())
             prompts.save(out, made)
         answer(self.target, out, self.work / "answers", self.answer_settings)
 

@@ -42,10 +42,10 @@ class AnswerSettings:
     `num_top` 1 only tokens are kept, and the target reads the answers again for training.
     """
 
-    num_workers: int = option(2, "writing processes on a CPU, at most one per core; CUDA has one")
-    num_slots: int = option(64, "answers that a worker writes at once")
+    num_workers: int = option(2, "writing processes on a CPU, at most one per core; CUDA has one", smoke=1)
+    num_slots: int = option(64, "answers that a worker writes at once", smoke=24)
     max_prompt: int = option(420, "longest prompt in tokens; longer ones are skipped")
-    max_new: int = option(192, "most tokens of an answer")
+    max_new: int = option(192, "most tokens of an answer", smoke=24)
     num_top: int = option(
         16,
         "tokens whose probabilities are kept at each position, the most likely first; "

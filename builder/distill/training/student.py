@@ -27,7 +27,9 @@ class StudentSettings(TrainSettings):
     """
 
     layers: tuple[int, ...] = option(
-        (0, 1, 29), "target layers that the new draft's layers start as copies of"
+        (0, 1, 29),
+        "target layers that the new draft's layers start as copies of",
+        smoke=(0, 29),
     )
 
 
