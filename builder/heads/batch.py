@@ -36,7 +36,7 @@ class HeadBatch:
     """int64 [answer rows]: the answer tokens. The last row stands for no token: it has token -1 and
     probability 0."""
     top_ids: Tensor
-    """int64 [answer rows, num_top]: the teacher's most likely tokens."""
+    """int64 [answer rows, num_top]: the target's most likely tokens."""
     top_logprobs: Tensor
     """float32 [answer rows, num_top]: their log-probabilities."""
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.network import MLP, DraftShape, RMSNorm, shape_of
 from specdec.builder.distill.packing import Packing, pack, pack_like
 from specdec.builder.distill.rotary import rotary_tables, rotate
-from specdec.builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
 from specdec.builder.heads.batch import HeadBatch
 
@@ -38,7 +38,7 @@ class AnchorLayout:
 class Attention(nn.Module):
     """Attention from the anchors to the rows up to theirs, and to the anchor's own later steps."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.shape = shape
         width, dim = shape.hidden_size, shape.head_dim
@@ -98,7 +98,7 @@ class Attention(nn.Module):
 class Midlayer(nn.Module):
     """The decoder layer, which reads [embedding of the next token; state]."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
         self.mlp = MLP(shape)
@@ -123,7 +123,7 @@ class Eagle3(nn.Module):
 
     def __init__(
         self,
-        shape: StudentShape,
+        shape: DraftShape,
         embed: Tensor,
         rows: Tensor,
         draft_ids: Tensor,

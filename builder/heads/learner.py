@@ -1,4 +1,4 @@
-"""The learner of a head: each step against the teacher's probabilities for its draft token."""
+"""The learner of a head: each step against the target's probabilities for its draft token."""
 
 from __future__ import annotations
 

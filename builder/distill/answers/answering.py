@@ -3,8 +3,8 @@
 On a CPU several processes write, each its own shards. A shard is a safetensors file with flat
 arrays over its answers: `index` int64 [n] (prompt index), `prompt_len` and `answer_len` int64 [n],
 `prompt` and `answer` int32 (concatenated), `top_ids` int32 [tokens, num_top] and `top_logprobs`
-float16 [tokens, num_top]. The last two are the teacher's most likely tokens at temperature 1, so
-that training need not run the teacher again.
+float16 [tokens, num_top]. The last two are the target's most likely tokens at temperature 1, so
+that training need not run the target again.
 
 For heads, NAME.features is kept with NAME.safetensors: `features` bf16 [inputs, taps, hidden].
 The inputs of an answer are its prompt and all of its tokens but the last.
@@ -28,7 +28,7 @@ from torch.multiprocessing.spawn import spawn
 from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer
 
-from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, write
 from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import Prompt, all_tokens, load
@@ -42,7 +42,9 @@ class AnswerSettings:
     `num_top` 1 only tokens are kept, and the target reads the answers again for training.
     """
 
-    num_workers: int = option(2, "writing processes on a CPU, at most one per core; CUDA has one", smoke=1)
+    num_workers: int = option(
+        2, "writing processes on a CPU, at most one per core; CUDA has one", smoke=1
+    )
     num_slots: int = option(64, "answers that a worker writes at once", smoke=24)
     max_prompt: int = option(420, "longest prompt in tokens; longer ones are skipped")
     max_new: int = option(192, "most tokens of an answer", smoke=24)
@@ -175,8 +177,8 @@ def _answer_worker(
     todo = todo[worker::num_workers]
     max_len = settings.max_prompt + settings.max_new + 2
     taps = feature_taps(model_dir) if settings.features else ()
-    teacher = Teacher(model_dir, settings.num_slots, max_len, device, taps)
-    teacher.set_prefix(user_header_ids(tokenizer))
+    runner = TargetRunner(model_dir, settings.num_slots, max_len, device, taps)
+    runner.set_prefix(user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
     writing = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
     start, tokens, count = time.monotonic(), 0, 0
@@ -186,7 +188,7 @@ def _answer_worker(
         return time.monotonic() - start < settings.minutes * 60
 
     written = tqdm(
-        write(teacher, _jobs(todo, tokenizer, settings), writing, keep_going),
+        write(runner, _jobs(todo, tokenizer, settings), writing, keep_going),
         desc=f"answers, worker {worker}",
         total=len(todo),
         unit="answer",

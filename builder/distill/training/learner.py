@@ -21,7 +21,9 @@ class TrainSettings:
     `minutes` ends a run early: the learning rate follows steps or minutes, whichever is further on.
     """
 
-    draft_vocab: int = option(8192, "tokens that the draft can propose, the most frequent ones", smoke=1024)
+    draft_vocab: int = option(
+        8192, "tokens that the draft can propose, the most frequent ones", smoke=1024
+    )
     train_head: bool = option(False, "train the output rows too, instead of taking the target's")
     optimizer: str = option(
         "muon", "optimizer of the matrices; the rest always has AdamW", choices=("muon", "adamw")

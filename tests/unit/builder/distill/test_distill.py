@@ -14,11 +14,11 @@ from specdec.builder import cli
 from specdec.builder.distill import checkpoint, data, evaluate, measure, prompts
 from specdec.builder.distill.answers import answering
 from specdec.builder.distill.answers.answering import done_indices, save_shard
-from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.answers.target_runner import TargetRunner, top_logprobs
 from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, loops, write
+from specdec.builder.distill.network import DraftNetwork, start_from_target
 from specdec.builder.distill.prompts import templates
 from specdec.builder.distill.seeding import seeded
-from specdec.builder.distill.student import Student, start_from_target
 from specdec.builder.distill.training import loss
 from specdec.builder.errors import BuildError
 
@@ -47,7 +47,7 @@ def target_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_student(target_dir: Path, *, train_head: bool) -> Student:
+def make_draft(target_dir: Path, *, train_head: bool) -> DraftNetwork:
     """Return a draft with two of the target's layers and every third token in its vocabulary."""
     draft_ids = torch.arange(2, VOCAB, 3)
     return start_from_target(target_dir, [0, 2], draft_ids, train_head)
@@ -58,26 +58,26 @@ def test_checkpoint_round_trip_keeps_every_value(
     target_dir: Path, tmp_path: Path, train_head: bool
 ) -> None:
     """The stored and the assembled form keep the draft's bf16 values, head and token ids."""
-    student = make_student(target_dir, train_head=train_head)
+    draft = make_draft(target_dir, train_head=train_head)
 
-    checkpoint.store(student, target_dir, tmp_path / "draft", {"note": "test"})
+    checkpoint.store(draft, target_dir, tmp_path / "draft", {"note": "test"})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
-    loaded = checkpoint.load_student(tmp_path / "whole")
+    loaded = checkpoint.load_draft(tmp_path / "whole")
 
     config, tensors = checkpoint.read_stored(tmp_path / "draft")
     assert train_head == ("lm_head.weight" in tensors)
     assert config["note"] == "test"
-    assert torch.equal(student.draft_ids, loaded.draft_ids)
-    for name, value in student.state_dict().items():
+    assert torch.equal(draft.draft_ids, loaded.draft_ids)
+    for name, value in draft.state_dict().items():
         assert torch.equal(value.bfloat16().float(), loaded.state_dict()[name]), name
 
 
 def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> None:
-    """With the assembled directory, Transformers' Llama proposes the student's tokens."""
-    student = make_student(target_dir, train_head=False)
-    checkpoint.store(student, target_dir, tmp_path / "draft", {})
+    """With the assembled directory, Transformers' Llama proposes the draft's tokens."""
+    draft = make_draft(target_dir, train_head=False)
+    checkpoint.store(draft, target_dir, tmp_path / "draft", {})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
-    loaded = checkpoint.load_student(tmp_path / "whole")
+    loaded = checkpoint.load_draft(tmp_path / "whole")
     tokens = torch.tensor([seeded(3).randrange(VOCAB) for _ in range(64)])
 
     with torch.inference_mode():
@@ -94,7 +94,7 @@ def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> N
 
 def test_assembly_refuses_another_target(target_dir: Path, tmp_path: Path) -> None:
     """A target of another hidden size is refused, and the message names both sizes."""
-    checkpoint.store(make_student(target_dir, train_head=False), target_dir, tmp_path / "draft", {})
+    checkpoint.store(make_draft(target_dir, train_head=False), target_dir, tmp_path / "draft", {})
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"hidden_size": 64, "vocab_size": VOCAB}))
@@ -156,7 +156,7 @@ def test_rounds_agree_with_brute_force(num_draft: int) -> None:
 
 @torch.inference_mode()
 def chained(
-    student: Student, prompt: list[int], answer: list[int], num_draft: int
+    draft: DraftNetwork, prompt: list[int], answer: list[int], num_draft: int
 ) -> measure.Acceptance:
     """Count the rounds of `measure.rounds` with a draft that reads its own draft tokens.
 
@@ -168,7 +168,7 @@ def chained(
         for _ in range(num_draft):
             tokens = torch.tensor(text)
             last = torch.tensor([len(text) - 1])
-            text.append(int(student.draft_ids[student(tokens, [len(text)], last).argmax()]))
+            text.append(int(draft.draft_ids[draft(tokens, [len(text)], last).argmax()]))
         drafted = text[len(prompt) + pos :]
         rest = answer[pos:]
         accepted = 0
@@ -187,24 +187,24 @@ def test_counted_rounds_equal_really_drafted_rounds(target_dir: Path) -> None:
 
     Real drafting means that the draft reads its own draft tokens within a round.
     """
-    student = make_student(target_dir, train_head=False).eval()
+    draft = make_draft(target_dir, train_head=False).eval()
     prompt = [5, 8, 11]
     own = list(prompt)
     rng = seeded(4)
     for _ in range(40):  # mostly the draft's own tokens, so that it accepts runs of all lengths
-        logits = student(torch.tensor(own), [len(own)], torch.tensor([len(own) - 1]))
-        best = int(student.draft_ids[logits.argmax()])
+        logits = draft(torch.tensor(own), [len(own)], torch.tensor([len(own) - 1]))
+        best = int(draft.draft_ids[logits.argmax()])
         own.append(best if rng.random() < 0.7 else rng.randrange(VOCAB))
     answer = own[len(prompt) :]
 
-    walked = measure.rounds(evaluate.match_row(student, prompt, answer), 4)
+    walked = measure.rounds(evaluate.match_row(draft, prompt, answer), 4)
 
-    assert chained(student, prompt, answer, 4) == walked
+    assert chained(draft, prompt, answer, 4) == walked
     assert sum(count > 0 for count in walked.histogram) > 2
 
 
 def loss_inputs(seed: int) -> tuple[torch.Tensor, ...]:
-    """Return soft targets of six teacher rows over 100 tokens, 40 in the draft vocabulary."""
+    """Return soft targets of six rows of a target over 100 tokens, 40 in the draft vocabulary."""
     torch.manual_seed(seed)
     draft_ids = torch.randperm(100)[:40].sort().values
     table = data.target_to_draft(draft_ids, 100)
@@ -232,8 +232,8 @@ def test_loss_gradient_is_that_of_its_formula(seed: int) -> None:
     torch.testing.assert_close(weights.sum(1) + tail, torch.ones(6))
 
 
-def test_loss_is_least_at_the_teacher() -> None:
-    """The gradient is zero for a draft with exactly the teacher's distribution."""
+def test_loss_is_least_at_the_targets_distribution() -> None:
+    """The gradient is zero for a draft with exactly the target's distribution."""
     logprobs = torch.log_softmax(torch.randn(4, 40, generator=torch.Generator().manual_seed(5)), 1)
     top, ids = logprobs.topk(8)
     targets = loss.soft_targets(ids, top, torch.arange(40))
@@ -264,26 +264,26 @@ def greedy_by_transformers(target_dir: Path, prompt: list[int], num: int) -> lis
     return [row.tolist() for row in logits]
 
 
-def test_teacher_writes_what_transformers_would(target_dir: Path) -> None:
+def test_target_writes_what_transformers_would(target_dir: Path) -> None:
     """Every greedy token is the best one, or nearly, by the logits of Transformers.
 
     The prompts exercise the copied prefix, a prefill of different lengths and the refilling of
     slots.
     """
-    teacher = Teacher(target_dir, 2, 48, torch.device("cpu"))
-    teacher.set_prefix([1, 7, 9])
+    runner = TargetRunner(target_dir, 2, 48, torch.device("cpu"))
+    runner.set_prefix([1, 7, 9])
     starts = [[1, 7, 9, 4, 5], [1, 7, 9, 30], [1, 8, 3, 3, 3, 3], [1, 7, 9, 77, 2, 6, 5]]
     jobs = [Job(i, prompt, 0.0, 12) for i, prompt in enumerate(starts)]
     how = WriterSettings(stop_ids=frozenset({2}), num_top=4, num_candidates=8, min_refill=1)
 
-    done = {w.job.index: w for w in write(teacher, iter(jobs), how)}
+    done = {w.job.index: w for w in write(runner, iter(jobs), how)}
 
     assert set(range(4)) == set(done)
     for written in done.values():
         text = written.job.prompt + written.tokens
         rows = greedy_by_transformers(target_dir, text[:-1], len(written.tokens))
         gaps = [max(row) - row[t] for row, t in zip(rows, written.tokens, strict=True)]
-        assert max(gaps) < 0.25  # the teacher computes in bf16, Transformers in float32
+        assert max(gaps) < 0.25  # the target computes in bf16, Transformers in float32
         assert (len(written.tokens), 4) == tuple(written.top_ids.shape)
 
 
@@ -336,8 +336,8 @@ def test_shards_round_trip(tmp_path: Path) -> None:
 
 def test_padding_changes_no_loss(target_dir: Path) -> None:
     """Padding a batch to a multiple of 32 tokens changes neither the loss nor the gradient."""
-    student = make_student(target_dir, train_head=False)
-    table = data.target_to_draft(student.draft_ids, VOCAB)
+    draft = make_draft(target_dir, train_head=False)
+    table = data.target_to_draft(draft.draft_ids, VOCAB)
     logprobs, ids = torch.log_softmax(
         torch.randn(8, VOCAB, generator=torch.Generator().manual_seed(8)) * 3, -1
     ).topk(6)
@@ -348,11 +348,11 @@ def test_padding_changes_no_loss(target_dir: Path) -> None:
     found = []
     for step in (1, 32):
         batch = data.collate(examples, torch.device("cpu"), step)
-        student.zero_grad()
+        draft.zero_grad()
         targets = loss.soft_targets(batch.top_ids, batch.top_logprobs, table)
-        value = loss.distillation_loss(student(batch.tokens, batch.lens, batch.rows), *targets)
+        value = loss.distillation_loss(draft(batch.tokens, batch.lens, batch.rows), *targets)
         value.backward()
-        found.append((value.detach(), student.norm.weight.grad))
+        found.append((value.detach(), draft.norm.weight.grad))
 
     torch.testing.assert_close(found[0], found[1])
     assert len(batch.tokens) % 32 == 0

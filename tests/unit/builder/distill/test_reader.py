@@ -1,4 +1,4 @@
-"""The teacher's code for GPUs, run here on a CPU: packed sequences, and answers read again."""
+"""The target's code for GPUs, run here on a CPU: packed sequences, and answers read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from specdec.builder.distill import packing
 from specdec.builder.distill.answers.reader import NUM_TOP, Reader
-from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, write
 from specdec.builder.distill.data import Example
 from tests.unit.tiny_llama import save_tiny_llama
@@ -69,10 +69,10 @@ def test_reading_an_answer_again_gives_its_probabilities_and_states(
     """They equal those kept when the answer was written, up to rounding."""
     target = save_tiny_llama(tmp_path)
     taps = (1, 2)
-    teacher = Teacher(target, 3, 64, CPU, taps)
+    runner = TargetRunner(target, 3, 64, CPU, taps)
     jobs = [Job(i, list(range(3, 5 + 2 * i)), 0.7 * (i % 2), 20) for i in range(5)]
     how = WriterSettings(frozenset({2}), num_top=NUM_TOP, num_candidates=24, min_refill=1)
-    written = sorted(write(teacher, iter(jobs), how), key=lambda w: w.job.index)
+    written = sorted(write(runner, iter(jobs), how), key=lambda w: w.job.index)
     bare = [
         Example(
             w.job.index,

@@ -13,8 +13,9 @@ from specdec.builder import cli
 from specdec.builder.distill import checkpoint
 from specdec.builder.distill.answers.answering import feature_taps, save_shard
 from specdec.builder.distill.answers.writer import Job, Written
+from specdec.builder.distill.network import start_from_target
 from specdec.builder.distill.prompts import Prompt, save
-from specdec.builder.distill.student import start_from_target
+from specdec.builder.distill.training.run_state import LAST, RunState
 from specdec.builder.heads import checkpoint as head_checkpoint
 from specdec.builder.heads import eagle3, medusa
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
@@ -27,9 +28,9 @@ DRAFT_IDS = torch.arange(1, VOCAB, 3)
 
 def save_draft(target: Path, out: Path) -> None:
     """Store a draft model with one layer of the target, changed by noise."""
-    student = start_from_target(target, [2], DRAFT_IDS, train_head=False)
-    moved(student)
-    checkpoint.store(student, target, out, {})
+    draft = start_from_target(target, [2], DRAFT_IDS, train_head=False)
+    moved(draft)
+    checkpoint.store(draft, target, out, {})
 
 
 def save_head(kind: str) -> Callable[[Path, Path], None]:
@@ -109,7 +110,7 @@ def test_training_continues_from_the_stored_draft(store, command, small, tmp_pat
         for name in ("learning-rate", "matrix-learning-rate", "head-learning-rate"):
             options += [f"--{name}", rate]
         ask("train", run, *options)
-        return dict(torch.load(work / run / "last.pt", weights_only=True)["student"])
+        return RunState.load(work / run / LAST).weights
 
     still, onward = train("still", "0"), train("onward", "0.05")
     ask("export", "still", "--draft", str(tmp_path / "again"), *small)

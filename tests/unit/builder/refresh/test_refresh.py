@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from specdec.builder.distill import checkpoint
-from specdec.builder.distill.kinds import DraftModel
+from specdec.builder.distill.network import start_from_target
 from specdec.builder.distill.prompts import Prompt, all_tokens
-from specdec.builder.distill.student import start_from_target
 from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.distill.trainable import DraftModel
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.heads import checkpoint as head_checkpoint
 from specdec.builder.heads import eagle3, medusa
-from specdec.builder.heads.kind import TargetHead
+from specdec.builder.heads.trainable import DraftHead
 from specdec.builder.refresh import gathering, learning, swapping
 from specdec.builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from specdec.builder.refresh.triton import Counters, Server, counters_of
@@ -220,17 +220,17 @@ def test_refreshed_draft_keeps_its_weights_and_takes_new_embeddings(tmp_path, tr
         save_tiny_llama(tmp_path / name, seed=seed, eos_token_id=2, tie_word_embeddings=True)
         for name, seed in (("old", 1), ("new", 2))
     )
-    student = start_from_target(old, [0], torch.arange(2, 128, 3), train_head)
+    draft = start_from_target(old, [0], torch.arange(2, 128, 3), train_head)
     with torch.no_grad():
-        student.lm_head.weight.add_(0.5 * train_head)
-    checkpoint.store(student, old, tmp_path / "stored", {})
+        draft.lm_head.weight.add_(0.5 * train_head)
+    checkpoint.store(draft, old, tmp_path / "stored", {})
     checkpoint.assemble(tmp_path / "stored", old, tmp_path / "served")
 
     going_on = DraftModel().continued(tmp_path / "served", new).module
     fresh = start_from_target(new, [0], torch.arange(2, 128, 3), False)
 
     name = "layers.0.mlp.up_proj.weight"
-    assert torch.equal(going_on.state_dict()[name], student.state_dict()[name].bfloat16().float())
+    assert torch.equal(going_on.state_dict()[name], draft.state_dict()[name].bfloat16().float())
     assert torch.equal(going_on.embed, fresh.embed)
     assert torch.equal(going_on.lm_head.weight, fresh.lm_head.weight) is not train_head
     assert going_on.lm_head.weight.requires_grad is train_head
@@ -273,8 +273,8 @@ def test_refreshed_draft_learns_the_targets_present_answers(tmp_path):
     The new checkpoint records the target's fingerprint.
     """
     target = save_tiny_llama(tmp_path / "target", eos_token_id=2, tie_word_embeddings=True)
-    student = start_from_target(target, [0], torch.arange(128), train_head=False)
-    checkpoint.store(student, target, tmp_path / "stored", {})
+    draft = start_from_target(target, [0], torch.arange(128), train_head=False)
+    checkpoint.store(draft, target, tmp_path / "stored", {})
     checkpoint.assemble(tmp_path / "stored", target, tmp_path / "served")
     examples = []
     for index in range(200):
@@ -316,8 +316,8 @@ def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, ki
     notes = {"training": {"train_head": False}}
     head_checkpoint.store(kind, made, old, tmp_path / "served", notes)
 
-    learner = TargetHead().continued(tmp_path / "served", new)
-    TargetHead().write(learner, new, {}, tmp_path / "again")
+    learner = DraftHead().continued(tmp_path / "served", new)
+    DraftHead().write(learner, new, {}, tmp_path / "again")
     again = head_checkpoint.load(tmp_path / "again", new)
 
     for name, weight in made.state_dict().items():

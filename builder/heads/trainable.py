@@ -1,4 +1,4 @@
-"""The kind of draft that is a head: an EAGLE-3 or Medusa head that can be trained further."""
+"""EAGLE-3 and Medusa heads as drafts that can be trained further."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.builder.distill.kinds import UNREADABLE, train_or_copy_rows
-from specdec.builder.distill.student import shape_of
+from specdec.builder.distill.network import shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.distill.trainable import UNREADABLE, train_or_copy_rows
 from specdec.builder.distill.training.learner import Learner
 from specdec.builder.errors import BuildError
 from specdec.builder.heads import checkpoint
@@ -19,8 +19,8 @@ from specdec.deployment.versions import HEAD
 
 
 @dataclass(frozen=True)
-class TargetHead:
-    """The kind of head that `build eagle3` and `build medusa` make, or one of the same layout."""
+class DraftHead:
+    """Heads that `build eagle3` and `build medusa` make, and others of the same layout."""
 
     folder: str = HEAD
     reads_states: bool = True

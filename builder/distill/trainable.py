@@ -1,4 +1,4 @@
-"""The kinds of draft that can be trained further; the kind of draft models is here."""
+"""Drafts that can be trained further; draft models are here, heads in `specdec.builder.heads`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from specdec.builder.distill import checkpoint
-from specdec.builder.distill.student import Student
+from specdec.builder.distill.network import DraftNetwork
 from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.distill.training.draft_model import DraftModelLearner
 from specdec.builder.distill.training.learner import Learner
-from specdec.builder.distill.training.student import StudentLearner
 from specdec.builder.errors import BuildError
 from specdec.deployment.versions import CHECKPOINT
 
@@ -21,7 +21,7 @@ UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)
 """Errors of a checkpoint that is incomplete or of another kind."""
 
 
-class Kind(Protocol):
+class TrainableDraft(Protocol):
     """The reading, further training and writing of one kind of draft.
 
     In the methods, `folder` holds the draft's weights and `target` is the target's checkpoint.
@@ -50,29 +50,29 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class DraftModel:
-    """The kind of draft model that `specdec build distill` makes."""
+    """Draft models that `specdec build distill` makes."""
 
     folder: str = CHECKPOINT
     reads_states: bool = False
 
     def served(self, folder: Path, target: Path) -> Learner:  # noqa: ARG002
-        return StudentLearner(_student(folder))
+        return DraftModelLearner(_draft(folder))
 
     def continued(self, folder: Path, target: Path) -> Learner:
-        student = _student(folder)
+        draft = _draft(folder)
         embed, _ = embedding_and_output_rows(target)
-        _check_shape(student.embed, embed)
-        is_targets = torch.equal(student.lm_head.weight, student.embed[student.draft_ids])
-        student.embed.copy_(embed)
+        _check_shape(draft.embed, embed)
+        is_targets = torch.equal(draft.lm_head.weight, draft.embed[draft.draft_ids])
+        draft.embed.copy_(embed)
         # Output rows begin as rows of the embedding; those that still equal it follow the target.
-        train_or_copy_rows(student.lm_head.weight, embed[student.draft_ids] if is_targets else None)
-        return StudentLearner(student.train())
+        train_or_copy_rows(draft.lm_head.weight, embed[draft.draft_ids] if is_targets else None)
+        return DraftModelLearner(draft.train())
 
     def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
-        student = learner.module.cpu()
-        assert isinstance(student, Student)
+        draft = learner.module.cpu()
+        assert isinstance(draft, DraftNetwork)
         stored = out.with_name(f"{out.name}.stored")
-        checkpoint.store(student, target, stored, notes)
+        checkpoint.store(draft, target, stored, notes)
         checkpoint.assemble(stored, target, out)
 
 
@@ -92,9 +92,9 @@ def _check_shape(own: Tensor, target: Tensor) -> None:
         )
 
 
-def _student(folder: Path) -> Student:
+def _draft(folder: Path) -> DraftNetwork:
     try:
-        return checkpoint.load_student(folder)
+        return checkpoint.load_draft(folder)
     except UNREADABLE as error:
         raise BuildError(
             f"{folder} holds no draft of `specdec build distill`, so it cannot be trained further: "

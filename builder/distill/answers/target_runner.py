@@ -47,7 +47,7 @@ def top_logprobs(logits: Tensor, num: int) -> tuple[Tensor, Tensor]:
     return values - normaliser, ids
 
 
-class Teacher:
+class TargetRunner:
     """A Llama checkpoint with a KV cache of `num_slots` x `max_len` positions."""
 
     def __init__(

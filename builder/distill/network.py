@@ -22,7 +22,7 @@ from specdec.builder.errors import BuildError
 
 
 @dataclass(frozen=True)
-class StudentShape:
+class DraftShape:
     """The Llama sizes of the draft.
 
     All but `num_layers` and `draft_vocab_size` are the target's.
@@ -44,10 +44,10 @@ class StudentShape:
         return self.hidden_size // self.num_heads
 
 
-def shape_of(target_dir: Path, num_layers: int, draft_vocab_size: int) -> StudentShape:
+def shape_of(target_dir: Path, num_layers: int, draft_vocab_size: int) -> DraftShape:
     """Return the shape of a draft for the target in `target_dir`."""
     config = AutoConfig.from_pretrained(target_dir)
-    return StudentShape(
+    return DraftShape(
         num_layers=num_layers,
         hidden_size=int(config.hidden_size),
         intermediate_size=int(config.intermediate_size),
@@ -76,7 +76,7 @@ class RMSNorm(nn.Module):
 class Attention(nn.Module):
     """Grouped-query attention within each sequence; x [tokens, hidden] has the rows of all."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.shape = shape
         width, dim = shape.hidden_size, shape.head_dim
@@ -101,7 +101,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """The block down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
         self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
@@ -116,7 +116,7 @@ class MLP(nn.Module):
 class Layer(nn.Module):
     """One pre-norm Llama layer."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
         self.mlp = MLP(shape)
@@ -130,7 +130,7 @@ class Layer(nn.Module):
         return out
 
 
-class Student(nn.Module):
+class DraftNetwork(nn.Module):
     """The draft model; parameter names are Hugging Face's without the `model.` prefix.
 
     `embed` [vocab, hidden] is the target's and frozen. `draft_ids` int64 [draft_vocab], sorted, are
@@ -141,7 +141,7 @@ class Student(nn.Module):
     draft_ids: Tensor
 
     def __init__(
-        self, shape: StudentShape, embed: Tensor, draft_ids: Tensor, train_head: bool
+        self, shape: DraftShape, embed: Tensor, draft_ids: Tensor, train_head: bool
     ) -> None:
         super().__init__()
         self.shape = shape
@@ -175,28 +175,30 @@ class Student(nn.Module):
 
 def without_weights(
     target_dir: Path, num_layers: int, draft_ids: Tensor, train_head: bool
-) -> Student:
+) -> DraftNetwork:
     """Return a draft of the target's shape whose own layers are still random, in float32."""
     embed = read_tensors(target_dir / "model.safetensors")["model.embed_tokens.weight"].float()
-    return Student(shape_of(target_dir, num_layers, len(draft_ids)), embed, draft_ids, train_head)
+    return DraftNetwork(
+        shape_of(target_dir, num_layers, len(draft_ids)), embed, draft_ids, train_head
+    )
 
 
 def start_from_target(
     target_dir: Path, layers: list[int], draft_ids: Tensor, train_head: bool
-) -> Student:
+) -> DraftNetwork:
     """Return a draft whose layers are copies of the given layers of the target, in float32.
 
     Raises BuildError if they do not fit.
     """
     raw = read_tensors(target_dir / "model.safetensors")
-    student = without_weights(target_dir, len(layers), draft_ids, train_head)
+    draft = without_weights(target_dir, len(layers), draft_ids, train_head)
     state = {"norm.weight": raw["model.norm.weight"].float()}
     for new, old in enumerate(layers):
         start = f"model.layers.{old}."
         for name, tensor in raw.items():
             if name.startswith(start):
                 state[f"layers.{new}.{name[len(start) :]}"] = tensor.float()
-    missing = student.load_state_dict(state, strict=False)
+    missing = draft.load_state_dict(state, strict=False)
     if missing.unexpected_keys or set(missing.missing_keys) - {"lm_head.weight"}:
         raise BuildError(f"target layers {layers} do not fit the draft: {missing}")
-    return student
+    return draft

@@ -38,25 +38,25 @@ class MedusaSettings(TrainSettings):
 
 
 @dataclass(frozen=True)
-class HeadType:
-    """The differences between the kinds of head in training."""
+class HeadKind:
+    """A kind of head: how a new one is made, and with which settings it is trained."""
 
-    kind: str
-    """Name of the kind of head, which is also the command's."""
+    name: str
+    """Name of the kind, which is also the command's."""
     settings: type[Eagle3Settings | MedusaSettings]
     start: Callable[[Path, Tensor, Any], nn.Module]
     """Function that makes a new head from the target's folder, the draft ids and the settings."""
-    shape: Callable[[Any], dict[str, int]]
+    sizes: Callable[[Any], dict[str, int]]
     """Function that returns the settings that follow from an existing head."""
 
 
-EAGLE3 = HeadType(
+EAGLE3 = HeadKind(
     "eagle3",
     Eagle3Settings,
     lambda target, ids, settings: eagle3.start(target, ids, settings.train_head),
     lambda _: {},
 )
-MEDUSA = HeadType(
+MEDUSA = HeadKind(
     "medusa",
     MedusaSettings,
     lambda target, ids, settings: medusa.start(

@@ -1,4 +1,4 @@
-"""The learner of a draft model: its next-token probabilities against the teacher's."""
+"""The learner of a draft model: its next-token probabilities against the target's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from specdec.builder.distill import data, measure
 from specdec.builder.distill.data import Example
+from specdec.builder.distill.network import DraftNetwork, without_weights
 from specdec.builder.distill.option import option
-from specdec.builder.distill.student import Student, without_weights
 from specdec.builder.distill.training import loss, runs
 from specdec.builder.distill.training.learner import HeldOut, TrainSettings, device
 
@@ -20,7 +20,7 @@ PAD_STEP = 256
 
 
 @dataclass(frozen=True)
-class StudentSettings(TrainSettings):
+class DraftModelSettings(TrainSettings):
     """The settings of a draft's training; the draft starts as copies of the target's `layers`.
 
     `layers` is empty for a draft that was trained before.
@@ -33,14 +33,14 @@ class StudentSettings(TrainSettings):
     )
 
 
-class StudentLearner:
+class DraftModelLearner:
     """A draft model in training."""
 
-    def __init__(self, student: Student) -> None:
+    def __init__(self, draft: DraftNetwork) -> None:
         """Move the draft to the training device."""
         self.device = device()
-        table = data.target_to_draft(student.draft_ids.cpu(), student.shape.vocab_size)
-        self.module: Student = student.to(self.device)
+        table = data.target_to_draft(draft.draft_ids.cpu(), draft.shape.vocab_size)
+        self.module: DraftNetwork = draft.to(self.device)
         self.table = table.to(self.device)
 
     def loss(self, group: Sequence[Example]) -> Tensor:
@@ -61,12 +61,12 @@ class StudentLearner:
         return HeldOut(hits / max(num, 1), measure.total(parts, num_draft))
 
 
-def load_best(run: Path, target_dir: Path) -> tuple[Student, dict[str, object]]:
+def load_best(run: Path, target_dir: Path) -> tuple[DraftNetwork, dict[str, object]]:
     """Return the best checkpoint of a run, and notes for its config.json."""
     state, draft_ids, notes = runs.load_best(run)
     settings = notes["training"]
     assert isinstance(settings, dict)
     num_layers = len({name.split(".")[1] for name in state if name.startswith("layers.")})
-    student = without_weights(target_dir, num_layers, draft_ids, settings["train_head"])
-    student.load_state_dict(state)
-    return student.eval(), notes
+    draft = without_weights(target_dir, num_layers, draft_ids, settings["train_head"])
+    draft.load_state_dict(state)
+    return draft.eval(), notes
