@@ -17,6 +17,8 @@ from torch import Tensor
 
 HELD_OUT_EVERY = 20
 """Step between held-out prompts: those whose index is a multiple of it are not trained on."""
+PAD_STEP = 256
+"""Step to a multiple of which training pads the tokens and rows of a batch."""
 
 
 class Features(Protocol):

@@ -13,9 +13,9 @@ import torch
 from transformers import AutoTokenizer
 
 from specdec.builder.distill import measure
-from specdec.builder.distill.answers.answering import device_and_workers
 from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, write
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.network import DraftNetwork
 from specdec.builder.distill.prompts import chat_ids
 
@@ -67,14 +67,13 @@ def conversations(
     questions = [json.loads(line) for line in raw.decode().splitlines()]
     threads: list[list[dict[str, str]]] = [[] for _ in questions]
     found: list[Conversation] = []
-    device, _ = device_and_workers(1)
     for turn in range(max(len(q["turns"]) for q in questions)):
         live = [i for i, q in enumerate(questions) if len(q["turns"]) > turn]
         for i in live:
             threads[i].append({"role": "user", "content": questions[i]["turns"][turn]})
         prompts = chat_ids(tokenizer, [threads[i] for i in live])
         max_len = max(map(len, prompts)) + max_new + 2
-        runner = TargetRunner(target_dir, num_slots, max_len, device)
+        runner = TargetRunner(target_dir, num_slots, max_len, training_device())
         for i, prompt, answer in zip(
             live, prompts, _write_answers(runner, tokenizer, prompts, max_new), strict=True
         ):

@@ -14,6 +14,7 @@ from specdec.builder.distill import checkpoint, data, evaluate, prompts
 from specdec.builder.distill.answers.answering import AnswerSettings, answer
 from specdec.builder.distill.answers.questions import sample
 from specdec.builder.distill.answers.reader import Reader, have_probabilities
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.evaluate import Conversation
 from specdec.builder.distill.network import start_from_target
 from specdec.builder.distill.options import settings_from
@@ -26,7 +27,7 @@ from specdec.builder.distill.training.draft_model import (
     DraftModelSettings,
     load_best,
 )
-from specdec.builder.distill.training.learner import Learner, device
+from specdec.builder.distill.training.learner import Learner
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
 from specdec.builder.prompt_files import read_prompts
@@ -122,7 +123,7 @@ class Steps:
         """
         if have_probabilities(examples):
             return list
-        return Reader(self.target, device(), taps)
+        return Reader(self.target, training_device(), taps)
 
     def earlier_draft(
         self, kind: TrainableDraft, assemble: Callable[[Path, Path, Path], None]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.arithmetic import autocast, training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.measure import Acceptance
 from specdec.builder.distill.trainable import TrainableDraft
-from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.learner import Learner, TrainSettings
 from specdec.builder.distill.training.run_state import BEST, RunState
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
@@ -99,5 +99,5 @@ def learn(
 def acceptance(learner: Learner, measuring: list[Example], settings: TrainSettings) -> Acceptance:
     """Return the greedy acceptance on `measuring`, with `settings.num_draft` tokens in a draft."""
     learner.module.eval()
-    with torch.inference_mode(), autocast(device()):
+    with torch.inference_mode(), autocast(training_device()):
         return learner.evaluate(measuring, settings.num_draft).acceptance

@@ -30,6 +30,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, write
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import Prompt, all_tokens, load
 
@@ -64,9 +65,8 @@ class AnswerSettings:
 
 def device_and_workers(num_workers: int) -> tuple[torch.device, int]:
     """Return the device and the number of workers: one on CUDA, at most one per core on a CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda"), 1
-    return torch.device("cpu"), min(num_workers, os.cpu_count() or 1)
+    device = training_device()
+    return device, 1 if device.type == "cuda" else min(num_workers, os.cpu_count() or 1)
 
 
 def worker_device(settings: AnswerSettings) -> tuple[torch.device, int]:
@@ -181,8 +181,8 @@ def _answer_worker(
     runner.set_prefix(user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
     writing = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
-    start, tokens, count = time.monotonic(), 0, 0
-    numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
+    start = time.monotonic()
+    shards = _Shards(folder, worker, settings.shard_answers)
 
     def keep_going() -> bool:
         return time.monotonic() - start < settings.minutes * 60
@@ -195,20 +195,41 @@ def _answer_worker(
         position=worker,
         disable=None,
     )
-    batch: list[Written] = []
-    for answer in written:
-        batch.append(answer)
-        tokens, count = tokens + len(answer.tokens), count + 1
-        if len(batch) >= settings.shard_answers:
-            save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
-            batch = []
-    if batch:
-        save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
+    for each in written:
+        shards.add(each)
+    shards.save()
     tqdm.write(
-        f"answers: worker {worker}: done, {count} answers, {tokens} tokens, "
-        f"{tokens / (time.monotonic() - start):.0f} tokens/s; {len(todo) - count} prompts left out "
-        f"(over {settings.max_prompt} tokens, or out of time)"
+        f"answers: worker {worker}: done, {shards.num_answers} answers, "
+        f"{shards.num_tokens} tokens, "
+        f"{shards.num_tokens / (time.monotonic() - start):.0f} tokens/s; "
+        f"{len(todo) - shards.num_answers} prompts left out (over {settings.max_prompt} tokens, "
+        "or out of time)"
     )
+
+
+class _Shards:
+    """The shards that one worker fills; numbers go on after those of an earlier run."""
+
+    def __init__(self, folder: Path, worker: int, size: int) -> None:
+        self._folder, self._worker, self._size = folder, worker, size
+        self._numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
+        self._waiting: list[Written] = []
+        self.num_answers = self.num_tokens = 0
+
+    def add(self, written: Written) -> None:
+        """Keep an answer, and write a shard if it is full."""
+        self._waiting.append(written)
+        self.num_answers += 1
+        self.num_tokens += len(written.tokens)
+        if len(self._waiting) >= self._size:
+            self.save()
+
+    def save(self) -> None:
+        """Write the answers since the last shard, if there are any."""
+        if self._waiting:
+            name = f"w{self._worker}-{next(self._numbers):04d}.safetensors"
+            save_shard(self._folder / name, self._waiting)
+            self._waiting = []
 
 
 def answer(model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings) -> None:

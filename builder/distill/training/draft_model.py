@@ -9,14 +9,12 @@ from pathlib import Path
 from torch import Tensor
 
 from specdec.builder.distill import data, measure
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.network import DraftNetwork, without_weights
 from specdec.builder.distill.option import option
 from specdec.builder.distill.training import loss, runs
-from specdec.builder.distill.training.learner import HeldOut, TrainSettings, device
-
-PAD_STEP = 256
-"""Step to a multiple of which the tokens of a batch are padded."""
+from specdec.builder.distill.training.learner import HeldOut, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,13 @@ class DraftModelLearner:
 
     def __init__(self, draft: DraftNetwork) -> None:
         """Move the draft to the training device."""
-        self.device = device()
+        self.device = training_device()
         table = data.target_to_draft(draft.draft_ids.cpu(), draft.shape.vocab_size)
         self.module: DraftNetwork = draft.to(self.device)
         self.table = table.to(self.device)
 
     def loss(self, group: Sequence[Example]) -> Tensor:
-        batch = data.collate(group, self.device, PAD_STEP)
+        batch = data.collate(group, self.device, data.PAD_STEP)
         logits = self.module(batch.tokens, batch.lens, batch.rows)
         rows = loss.soft_targets(batch.top_ids, batch.top_logprobs, self.table)
         return loss.distillation_loss(logits, *rows)

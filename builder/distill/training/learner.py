@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from specdec.builder.distill import measure
@@ -63,8 +62,3 @@ class Learner(Protocol):
 
     def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
         """Return agreement and acceptance of greedy drafts on greedy answers."""
-
-
-def device() -> torch.device:
-    """Return CUDA if there is such a device, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -12,11 +12,11 @@ from torch import nn
 from tqdm import tqdm
 
 from specdec.builder.distill import data
-from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.arithmetic import autocast, training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.seeding import seeded
 from specdec.builder.distill.training import curves
-from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.learner import Learner, TrainSettings
 from specdec.builder.distill.training.optimizers import optimizers, schedule
 from specdec.builder.distill.training.run_state import BEST, LAST, RunState
 
@@ -39,7 +39,7 @@ class Trainer:
         checked = data.batches(held[:NUM_CHECKED], settings.batch_tokens, None)
         self.held = [example for group in checked for example in read(group)]
         self.settings = settings
-        self.device = device()
+        self.device = training_device()
         out.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(settings.seed)
         self.optimizers = optimizers(learner.module, settings)
