@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specdec.builder.checking.compatibility import MAX_SIZE_RATIO
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.checkpoints.compatibility import MAX_SIZE_RATIO
 from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,

@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from specdec.builder.checkpoints.compatibility import check_pair, has_same_vocabulary
+from specdec.builder.checking.compatibility import check_pair, has_same_vocabulary
 from specdec.builder.checkpoints.files import read_config
-from specdec.builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from specdec.builder.checkpoints.vocabulary import shared_vocabulary
 from specdec.builder.config_file import CONFIG, ConfigFile
 from specdec.builder.description.engine import TOKENS, TRANSLATIONS
 from specdec.builder.errors import BuildError
 from specdec.builder.repository.options import add_repository_option, check_drafter_name
+from specdec.builder.repository.restricting import restrict
 from specdec.builder.repository.weights import WEIGHTS
 
 PATTERN = "draft"

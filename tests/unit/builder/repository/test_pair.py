@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from specdec import builder
 from specdec.builder import cli
-from specdec.builder.checkpoints.compatibility import check_pair
+from specdec.builder.checking.compatibility import check_pair
 from specdec.builder.distill import checkpoint
 from specdec.builder.errors import BuildError
 from specdec.builder.importing import conversion

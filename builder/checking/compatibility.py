@@ -1,4 +1,4 @@
-"""Comparison of two checkpoints that are to be target and draft: tokenizer, token ids and size."""
+"""The check that `build pair` and `add-draft` make of the checkpoints of target and draft."""
 
 from __future__ import annotations
 
