@@ -7,6 +7,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
 from specdec.builder.repository.colocate import colocate
 
@@ -56,6 +57,15 @@ def test_colocated_model_has_all_parameters(repository, tmp_path):
             assert (version / its.pop("head_dir") / "weights").read_text() == theirs["head_dir"]
         assert its == {k: v for k, v in theirs.items() if k in its}
         assert theirs.keys() - its.keys() <= {"checkpoint_dir", "head_dir"}
+
+
+def test_names_of_drafts_may_have_spaces_around_them(repository, tmp_path):
+    """The list is read as the orchestrator reads it; a repeated name is refused."""
+    set_parameters(repository / "specdec", tensorrt_llm_draft_model_name=" draft , ")
+    assert colocate(repository, tmp_path / "new") == ["target", "draft"]
+    set_parameters(repository / "specdec", tensorrt_llm_draft_model_name="draft, draft")
+    with pytest.raises(BuildError, match="only once"):
+        colocate(repository, tmp_path / "other")
 
 
 def test_engine_without_weights_is_refused(repository, tmp_path):
