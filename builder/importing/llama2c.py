@@ -78,7 +78,8 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
 def _read_weights(content: memoryview, config: LlamaConfig) -> tuple[dict[str, Tensor], int]:
     """Return the weights after the header by transformers' names, and the offset of their end."""
     dim, hidden, num_layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+    num_heads = config.num_attention_heads
+    num_kv_heads = config.num_key_value_heads or num_heads
     head_dim = dim // num_heads
     offset = _HEADER.size
 
