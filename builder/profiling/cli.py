@@ -72,6 +72,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"default: {PROFILE} in the repository's {ORCHESTRATOR}, whose control_profile is set",
     )
+    _add_server(parser)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",

@@ -116,7 +116,7 @@ class Refresh:
                 f"refresh: an earlier run ended during its trial of {version}; rolling back",
                 flush=True,
             )
-            swapping.go_back(model, version, self.servers)
+            swapping.roll_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:
         """Prepare the work folder, and empty it unless it was made for this target and draft."""

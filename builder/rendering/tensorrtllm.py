@@ -88,6 +88,23 @@ def _parameters(
         Parameter("max_beam_width", "1", "Draft tokens are verified with one beam."),
         Parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no"),
         Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
+        *_kv_cache(share),
+        *_FIXED,
+    ]
+    if ranks := launch.participants.get(engine.name):
+        ids = ";".join(",".join(map(str, each)) for each in ranks)
+        parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
+    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
+        parameters.append(
+            Parameter("enable_chunked_context", "true", "A context may be longer than one step.")
+        )
+    if engine is pair.target and pair.self_speculation is not None:
+        parameters += _own_speculation(pair.self_speculation)
+    return parameters
+
+
+def _kv_cache(share: KvShare) -> list[Parameter]:
+    return [
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
             f"{share.fraction:.2f}",
@@ -101,18 +118,7 @@ def _parameters(
             "A round sends the whole context again, which must not be computed again; a target\n"
             "that takes drafts does not load without it.",
         ),
-        *_FIXED,
     ]
-    if ranks := launch.participants.get(engine.name):
-        ids = ";".join(",".join(map(str, each)) for each in ranks)
-        parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
-    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
-        parameters.append(
-            Parameter("enable_chunked_context", "true", "A context may be longer than one step.")
-        )
-    if engine is pair.target and pair.self_speculation is not None:
-        parameters += _own_speculation(pair.self_speculation)
-    return parameters
 
 
 def _own_speculation(own: SelfSpeculation) -> list[Parameter]:

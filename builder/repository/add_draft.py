@@ -75,11 +75,7 @@ def add_draft(
         new = Path(scratch) / name
         _write_model(pattern or repository / PATTERN, name, checkpoint, new)
         if has_same_vocabulary(target, checkpoint):
-            if translation is not None:
-                raise BuildError(
-                    f"{checkpoint} has the target's vocabulary, so nothing is translated: leave "
-                    "--translation out"
-                )
+            _check_translation(translation, checkpoint)
             check_pair(target, checkpoint)
             _check_context(orchestrator.parameters(), checkpoint)
             shutil.copytree(checkpoint, new / WEIGHTS)
@@ -91,6 +87,14 @@ def add_draft(
         new.rename(model)
     orchestrator.write(repository / "specdec")
     return vocabulary
+
+
+def _check_translation(translation: str | None, checkpoint: Path) -> None:
+    if translation is not None:
+        raise BuildError(
+            f"{checkpoint} has the target's vocabulary, so nothing is translated: leave "
+            "--translation out"
+        )
 
 
 def _write_translated(target: Path, checkpoint: Path, translation: str | None, output: Path) -> str:
