@@ -1,7 +1,8 @@
-"""The options `--start` and `--kinds`: where training starts, and which answers it uses."""
+"""Options of training: `--start` and `--kinds`, which answers it uses, and `--smoke`."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from safetensors.torch import load_file
 
 from specdec.builder import cli
 from specdec.builder.distill import checkpoint
-from specdec.builder.distill.answers.answering import feature_taps, save_shard
+from specdec.builder.distill.answers.answering import AnswerSettings, feature_taps, save_shard
 from specdec.builder.distill.answers.writer import Job, Written
 from specdec.builder.distill.network import start_from_target
-from specdec.builder.distill.prompts import Prompt, save
+from specdec.builder.distill.options import add_training_options, settings_from
+from specdec.builder.distill.prompts import Prompt, PromptSettings, save
+from specdec.builder.distill.training.draft_model import DraftModelSettings
 from specdec.builder.distill.training.run_state import LAST, RunState
 from specdec.builder.heads import checkpoint as head_checkpoint
 from specdec.builder.heads import eagle3, medusa
@@ -140,3 +143,17 @@ def test_training_uses_only_answers_of_the_named_kinds(tmp_path, capsys):
     assert "no answer is of the kind cobol; known: math, sql" in capsys.readouterr().err
     assert cli.main([*argv, "--start", str(tmp_path / "nowhere")]) == 1
     assert "nowhere is not a draft of this kind" in capsys.readouterr().err
+
+
+def test_smoke_settings_are_small_and_options_win() -> None:
+    """With --smoke each setting has its small value, unless the option is given."""
+    parser = argparse.ArgumentParser()
+    add_training_options(parser, DraftModelSettings)
+    common = ["all", "--target", "target", "--work", "work", "--num-second", "7"]
+    full, smoke = (parser.parse_args([*common, *more]) for more in ([], ["--smoke"]))
+
+    assert settings_from(PromptSettings, full) == PromptSettings(num_second=7)
+    small = settings_from(PromptSettings, smoke)
+    assert (small.num_second, small.num_math, small.num_long) == (7, 24, 0)
+    assert settings_from(DraftModelSettings, smoke).layers == (0, 29)
+    assert settings_from(AnswerSettings, smoke).max_new < AnswerSettings().max_new
