@@ -85,10 +85,14 @@ def _add_prompts(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=2000,
         metavar="N",
-        help="number of prompts to use: the newest",
+        help="number of prompts to use: the newest (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-prompt", type=int, default=512, metavar="TOKENS", help="leave longer prompts out"
+        "--max-prompt",
+        type=int,
+        default=512,
+        metavar="TOKENS",
+        help="leave longer prompts out (default: %(default)s)",
     )
 
 
@@ -106,13 +110,25 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--work", type=Path, required=True, help="folder for the run, which a later run resumes"
     )
     parser.add_argument(
-        "--max-new", type=int, default=192, metavar="TOKENS", help="length of an answer"
+        "--max-new",
+        type=int,
+        default=192,
+        metavar="TOKENS",
+        help="length of an answer (default: %(default)s)",
     )
     parser.add_argument(
-        "--minutes", type=float, default=30.0, help="time limit of answering and of training, each"
+        "--minutes",
+        type=float,
+        default=30.0,
+        help="time limit of answering and of training, each (default: %(default)s)",
     )
-    parser.add_argument("--num-workers", type=int, default=2, help="processes that answer on a CPU")
-    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument(
+        "--num-workers",
+        type=int,
+        default=2,
+        help="processes that answer on a CPU (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=20, help="default: %(default)s")
 
 
 def _add_servers(parser: argparse.ArgumentParser) -> None:
