@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from specdec.builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from specdec.launch.server_command import (
     REGION_PREFIX,
-    SHM_DEFAULT_BYTES,
-    SHM_GROWTH_BYTES,
     SHM_PREFIX_VARIABLE,
+    python_backend_options,
 )
 
 LAUNCH_FILE = "launch.sh"
@@ -132,14 +131,7 @@ def _mpirun(pair: PairDescription, num_ranks: int) -> str:
 
 
 def _server(pair: PairDescription, rank: int = 0) -> str:
-    python = {
-        # A blocking BLS call holds a thread, and a request has up to two such calls at once.
-        "thread-pool-size": 2 * pair.limits.inflight_limit,
-        "shm-default-byte-size": SHM_DEFAULT_BYTES,
-        "shm-growth-byte-size": SHM_GROWTH_BYTES,
-        "shm-region-prefix-name": f"{SHM_PREFIX}{rank}_",
-    }
-    options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
+    options = python_backend_options(pair.limits.inflight_limit, f"{SHM_PREFIX}{rank}_")
     # Auto-completion would start each Python model once more; our configurations are complete.
     options += ["--disable-auto-complete-config", f"--exit-timeout-secs={EXIT_TIMEOUT_S}"]
     return BREAK.join(['tritonserver --model-repository="$repository"', *options])

@@ -42,7 +42,7 @@ class Comparison:
         """Tell whether both answers have the same tokens, text and finish reason."""
         off, on = self.off.result, self.on.result
         return (off.token_ids, off.text) == (on.token_ids, on.text) and (
-            off.final.finish_reason == on.final.finish_reason
+            off.end.finish_reason == on.end.finish_reason
         )
 
 
@@ -140,7 +140,7 @@ def _row(task: str, group: Sequence[Comparison]) -> list[str]:
 
 def _acceptance(group: Sequence[Comparison]) -> str:
     """Return accepted ÷ drafted tokens of the group, or a dash if nothing was drafted."""
-    finals = [item.on.result.final for item in group]
+    finals = [item.on.result.end for item in group]
     num_drafted = sum(final.total_draft_tokens or 0 for final in finals)
     num_accepted = sum(final.total_accepted_draft_tokens or 0 for final in finals)
     return f"{num_accepted / num_drafted:.0%}" if num_drafted else "-"

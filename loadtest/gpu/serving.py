@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.step_report import StepOptions

@@ -77,7 +77,7 @@ def measure(
     `about` has the prompt's id, its column and the arm.
     """
     answer = ask(client, request)
-    statistics = dict(answer.result.final.speculative_decoding or {})
+    statistics = dict(answer.result.end.speculative_decoding or {})
     return Measurement(
         *about,
         len(answer.result.token_ids),

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from specdec.builder.config_file import ConfigFile
 from specdec.builder.description.engine import TRANSLATIONS
-from specdec.builder.parameters import set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.weights import HEAD, WEIGHTS
@@ -94,17 +94,11 @@ def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> N
     """
     colocate(repository, directory / "alone")
     (directory / "alone" / "specdec").rename(repository / name)
-    _rename(repository / name, name)
+    ConfigFile.read(repository / name).with_name(name).write(repository / name)
 
 
 def add_orchestrator(repository: Path, name: str, **parameters: str) -> None:
     """Add an orchestrator over the same engines, with other parameters."""
     shutil.copytree(repository / "specdec", repository / name)
-    _rename(repository / name, name)
-    set_parameters(repository / name, **parameters)
-
-
-def _rename(model: Path, name: str) -> None:
-    config = model / "config.pbtxt"
-    renamed = config.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"', 1)
-    config.write_text(renamed, "utf-8")
+    config = ConfigFile.read(repository / name).with_name(name).with_parameters(**parameters)
+    config.write(repository / name)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from specdec.clients import Final, GenerationRequest, GrpcClient
+from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient
 from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.asking import ask, timed_chunks
 from specdec.loadtest.kit.prompts import TokenPrompt
@@ -56,7 +56,7 @@ class _Arrivals:
     end_s: float
     num_tokens: int = 0
     firsts_s: list[float] = field(default_factory=list)
-    finals: list[tuple[int, Final]] = field(default_factory=list)
+    finals: list[tuple[int, AnswerEnd]] = field(default_factory=list)
     """Tokens and last response of each answer that ended."""
 
     def read(self, client: GrpcClient, request: GenerationRequest) -> None:
@@ -74,8 +74,8 @@ class _Arrivals:
                 self.num_tokens += len(chunk.token_ids)
                 if is_first:
                     self.firsts_s.append(since_s)
-                if chunk.final:
-                    self.finals.append((num_tokens, chunk.final))
+                if chunk.end:
+                    self.finals.append((num_tokens, chunk.end))
 
 
 class Streams:

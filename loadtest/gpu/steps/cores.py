@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.gpu.folders import GpuFolders, home

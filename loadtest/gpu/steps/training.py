@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,6 +23,7 @@ from specdec.builder import cli as build
 from specdec.builder.distill import data, prompts
 from specdec.builder.distill.arithmetic import work_dtype
 from specdec.builder.distill.evaluate import Conversation
+from specdec.builder.distill.training.run_state import BEST, LAST, RunState
 from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
@@ -121,11 +121,11 @@ class Training:
     def _export(self, kind: str, options: list[str], stored: Path) -> None:
         """Write the best weights so far to the files to bring back."""
         run = self._work / f"run_{kind}"
-        if not (run / "best.pt").exists():
+        if not (run / BEST).exists():
             return
-        state: dict[str, Any] = torch.load(run / "last.pt", map_location="cpu", weights_only=True)
-        self._report.add(f"curve_{kind}", state["curve"])
-        self.taus[kind] = [each["tau"] for each in state["curve"]]
+        curve = RunState.load(run / LAST).curve
+        self._report.add(f"curve_{kind}", curve)
+        self.taus[kind] = [each["tau"] for each in curve]
         self._command(kind, ["export", *options])
         assert self._bundle is not None
         self._bundle.put(kind, stored)

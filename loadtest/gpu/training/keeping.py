@@ -89,9 +89,9 @@ def _draft_acceptance(
 ) -> list[Acceptance]:
     with TemporaryDirectory(prefix="specdec-keep-") as scratch:
         drafts.assemble(stored, target, Path(scratch))
-        student = drafts.load_student(Path(scratch))
+        draft = drafts.load_draft(Path(scratch))
     return [
-        measure.rounds(evaluate.match_row(student, each.prompt, each.answer), NUM_DRAFT)
+        measure.rounds(evaluate.match_row(draft, each.prompt, each.answer), NUM_DRAFT)
         for each in held_out
     ]
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from specdec.clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient, HttpClient, SpecdecError
 from specdec.loadtest.kit.prompts import TokenPrompt
 
 BEHAVIOURS = {
@@ -85,10 +85,10 @@ def ask(planned: PlannedRequest, grpc: GrpcClient, http: HttpClient) -> Counts:
     try:
         if planned.behaviour.endswith("whole"):
             result = client.generate(planned.request)
-            num_tokens, final = len(result.token_ids), result.final
+            num_tokens, final = len(result.token_ids), result.end
         else:
             for number, chunk in enumerate(client.stream(planned.request), start=1):
-                num_tokens, final = num_tokens + len(chunk.token_ids), chunk.final
+                num_tokens, final = num_tokens + len(chunk.token_ids), chunk.end
                 is_last = planned.behaviour.endswith("leaving") and number == planned.num_chunks
                 if is_last and final is None:
                     outcome = "cancelled"
@@ -103,7 +103,7 @@ def ask(planned: PlannedRequest, grpc: GrpcClient, http: HttpClient) -> Counts:
     return counts + _draft_counts(final, task) if final is not None else counts
 
 
-def _draft_counts(final: Final, task: str) -> Counts:
+def _draft_counts(final: AnswerEnd, task: str) -> Counts:
     drafters = (final.speculative_decoding or {})["drafters"]
     return Counter(
         {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GenerationRequest
 from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.reliability.kit.asking import WHOLE, Channels

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.clients import Chunk, Final
+from specdec.clients import AnswerEnd, Chunk
 from specdec.clients.attribution import ChunkAttribution, TokenAttribution
 from specdec.clients.figures import describe_answer, num_compared
 from specdec.clients.marks import legend, render
@@ -119,7 +119,7 @@ def test_figures_of_an_answer():
 
     If anything was drafted, it also has α̂, accepted ÷ drafted, k and τ.
     """
-    final = Final(
+    final = AnswerEnd(
         finish_reason="stop",
         total_draft_tokens=80,
         total_accepted_draft_tokens=30,
@@ -133,4 +133,4 @@ def test_figures_of_an_answer():
 
     for part in ("25.0 tokens/s", "0.38 (30 of 80", "α̂ 0.60", "k 4.0", "2.50 tokens per drafted"):
         assert part in line
-    assert "α̂" not in describe_answer(Final("stop", total_draft_tokens=0), 5, None, 1.0)
+    assert "α̂" not in describe_answer(AnswerEnd("stop", total_draft_tokens=0), 5, None, 1.0)

@@ -67,12 +67,12 @@ class FakeClient:
     def stream(self, request):
         """Yield the first three tokens, then the others with the end."""
         yield Chunk("ab", TOKEN_IDS[:3], (0, 0, 0))
-        yield Chunk("cd", TOKEN_IDS[3:], (0, 1, 1, 0, 1, 0), final=final_of(request))
+        yield Chunk("cd", TOKEN_IDS[3:], (0, 1, 1, 0, 1, 0), end=final_of(request))
 
     def generate(self, request):
         """Return the whole answer."""
         return SimpleNamespace(
-            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, final=final_of(request)
+            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, end=final_of(request)
         )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec.clients import Chunk, Final
+from specdec.clients import AnswerEnd, Chunk
 from specdec.loadtest.demo import __main__ as demo
 
 
@@ -29,7 +29,7 @@ class ScriptedClient:
             "",
             (),
             (),
-            final=Final(
+            end=AnswerEnd(
                 self.finish_reason if is_on else "length",
                 total_draft_tokens=drafted,
                 total_accepted_draft_tokens=accepted,

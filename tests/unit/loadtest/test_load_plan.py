@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec.clients import Chunk, Final, SpecdecError
+from specdec.clients import AnswerEnd, Chunk, SpecdecError
 from specdec.loadtest.load.arrivals import LATE_S, keep_pace, poisson_arrivals
 from specdec.loadtest.load.exchange import Exchange
 from specdec.loadtest.load.plan import Plan, prompts_of_test
@@ -191,8 +191,8 @@ def ask(settings, client, expected=None):
     return exchange.sample()
 
 
-FINAL = Final("stop", num_output_tokens=3, total_draft_tokens=4, total_accepted_draft_tokens=1)
-GOOD = (Chunk("", (), ()), Chunk("a", (1, 2), (1, 0)), Chunk("b", (3,), (0,), final=FINAL))
+END = AnswerEnd("stop", num_output_tokens=3, total_draft_tokens=4, total_accepted_draft_tokens=1)
+GOOD = (Chunk("", (), ()), Chunk("a", (1, 2), (1, 0)), Chunk("b", (3,), (0,), end=END))
 
 
 def test_exchange_measures_chunks_with_tokens(settings):

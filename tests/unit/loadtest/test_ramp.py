@@ -24,10 +24,10 @@ class FakeClient:
         """Yield the first chunk after 10 ms, and the last one 20 ms later."""
         self.asked.append(request)
         time.sleep(0.01)
-        yield SimpleNamespace(token_ids=(1, 2, 3), final=None)
+        yield SimpleNamespace(token_ids=(1, 2, 3), end=None)
         time.sleep(0.02)
         final = SimpleNamespace(total_draft_tokens=4, total_accepted_draft_tokens=2)
-        yield SimpleNamespace(token_ids=(4, 5), final=final)
+        yield SimpleNamespace(token_ids=(4, 5), end=final)
 
 
 def test_pass_counts_tokens_that_arrive_after_its_warm_up():

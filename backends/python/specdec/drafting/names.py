@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specdec.errors import InvalidRequestError, shown
 from specdec.steering.choices import NONE
 
-LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
+COPY_DRAFTERS = LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 """Names of the copy drafters. A draft model's drafter has the name of its Triton model."""
 
 AUTO, TREE, VOTE = "auto", "tree", "vote"

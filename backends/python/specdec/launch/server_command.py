@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 # Docker's default /dev/shm has 64 MiB, which is enough for three model instances of this size.
-SHM_DEFAULT_BYTES = 16 * MIB
+_SHM_DEFAULT_BYTES = 16 * MIB
 """Bytes of shared memory of each model instance at its start."""
-SHM_GROWTH_BYTES = 4 * MIB
+_SHM_GROWTH_BYTES = 4 * MIB
 """Bytes of shared memory that an instance adds when it needs more."""
 PORT_VARIABLES = {
     "http": "HTTP_PORT",
@@ -189,6 +189,18 @@ def check_model_repository(settings: ServeSettings) -> None:
         )
 
 
+def python_backend_options(inflight_limit: int, shm_prefix: str) -> list[str]:
+    """Return tritonserver's options for its Python backend: threads and shared memory."""
+    values = {
+        # A blocking BLS call holds a thread, and a round has up to two such calls at a time.
+        "thread-pool-size": 2 * inflight_limit,
+        "shm-default-byte-size": _SHM_DEFAULT_BYTES,
+        "shm-growth-byte-size": _SHM_GROWTH_BYTES,
+        "shm-region-prefix-name": shm_prefix,
+    }
+    return [f"--backend-config=python,{name}={value}" for name, value in values.items()]
+
+
 def server_command(
     settings: ServeSettings,
     installation: TritonInstallation,
@@ -200,18 +212,11 @@ def server_command(
     `backend_directory` replaces Triton's own; None keeps it. Names of the Python backend's shared
     memory begin with `shm_prefix`.
     """
-    python_backend = {
-        # A blocking BLS call holds a thread, and a round has up to two such calls at a time.
-        "thread-pool-size": 2 * settings.inflight_limit,
-        "shm-default-byte-size": SHM_DEFAULT_BYTES,
-        "shm-growth-byte-size": SHM_GROWTH_BYTES,
-        "shm-region-prefix-name": shm_prefix,
-    }
     command = [str(installation.binary), f"--model-repository={settings.model_repository}"]
     if backend_directory is not None:
         command.append(f"--backend-directory={backend_directory}")
     command += _listen_options(settings)
-    command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
+    command += python_backend_options(settings.inflight_limit, shm_prefix)
     # To complete a configuration, Triton starts the Python model once more. Ours are complete.
     command.append("--disable-auto-complete-config")
     command.append(f"--exit-timeout-secs={math.ceil(settings.drain_s)}")
