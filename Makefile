@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 
 # The machine's own Python, for a machine with a GPU and nothing of ours (docs/gpu.md).
 GPU_PYTHON ?= python3
-# A Python of the same version, with a shared library, where the pieces for it are packed.
+# A Python of the same version, with a shared library, where the archive for it is packed.
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
@@ -60,19 +60,19 @@ test-gpu: setup ## run the tests that need a CUDA device
 
 ifeq ($(REHEARSE),bare)
 gpu:
-	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu rehearse --pieces build/gpu/pieces
+	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu rehearse --archive build/gpu/archive
 else ifdef REHEARSE
 gpu: setup
 	$(BIN)/python -m specdec.loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
 else
-gpu: ## run the programme for a GPU (MINUTES=8); REHEARSE=1 in miniature on this CPU
+gpu: ## run tests and measurements on a GPU (MINUTES=8); REHEARSE=1 in miniature on this CPU
 	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu run --minutes $(MINUTES)
 endif
 
 gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
 	$(BIN)/python -m specdec.loadtest.gpu pack --python $(PACK_PYTHON)
 
-gpu-collect: setup ## merge what came back from a GPU (FROM=folder)
+gpu-collect: setup ## merge the results of a GPU run (FROM=folder)
 	$(BIN)/python -m specdec.loadtest.gpu collect $(FROM)
 
 serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT)

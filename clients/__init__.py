@@ -7,11 +7,11 @@ from specdec.clients.errors import SpecdecError
 from specdec.clients.grpc_client import GrpcClient
 from specdec.clients.http_client import HttpClient
 from specdec.clients.request import GenerationRequest
-from specdec.clients.response import Chunk, Final, GenerationResult, collect
+from specdec.clients.response import AnswerEnd, Chunk, GenerationResult, collect
 
 __all__ = [
+    "AnswerEnd",
     "Chunk",
-    "Final",
     "GenerationRequest",
     "GenerationResult",
     "GrpcClient",

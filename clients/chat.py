@@ -97,9 +97,9 @@ class Chat:
                 shown.append(chunk.text)
                 for piece in attribution.pieces(chunk):
                     print(marks.render(piece, self._style), end="", flush=True)
-                if chunk.final:
+                if chunk.end:
                     total_s = time.perf_counter() - start
-                    note = describe_answer(chunk.final, num_tokens, first - start, total_s)
+                    note = describe_answer(chunk.end, num_tokens, first - start, total_s)
         except KeyboardInterrupt:
             note = f"cancelled after {num_tokens} tokens"
         except SpecdecError as error:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from specdec.clients.response import Final
+    from specdec.clients.response import AnswerEnd
 
 
-def num_trials(statistics: Mapping[str, Any]) -> int | None:
+def num_compared(statistics: Mapping[str, Any]) -> int | None:
     """Return Σ min(accepted + 1, k) over the rounds of one answer: the denominator of α̂.
 
     `statistics` is the parsed output `speculative_decoding`. Its
@@ -29,7 +29,7 @@ def num_trials(statistics: Mapping[str, Any]) -> int | None:
 
 
 def describe_answer(
-    final: Final, num_tokens: int, first_token_s: float | None, total_s: float
+    end: AnswerEnd, num_tokens: int, first_token_s: float | None, total_s: float
 ) -> str:
     """Return one line of figures about an answer.
 
@@ -41,23 +41,23 @@ def describe_answer(
         f"{num_tokens} tokens",
         f"{rate:.1f} tokens/s",
         *([] if first_token_s is None else [f"first after {first_token_s:.2f} s"]),
-        *_describe_drafting(final),
-        f"end: {final.finish_reason}",
+        *_describe_drafting(end),
+        f"end: {end.finish_reason}",
     ]
     return " · ".join(parts)
 
 
-def _describe_drafting(final: Final) -> list[str]:
-    drafted, accepted = final.total_draft_tokens, final.total_accepted_draft_tokens
+def _describe_drafting(end: AnswerEnd) -> list[str]:
+    drafted, accepted = end.total_draft_tokens, end.total_accepted_draft_tokens
     if drafted is None or accepted is None:
         return []
     if drafted == 0:
         return ["no speculation"]
     parts = [f"acceptance {accepted / drafted:.2f} ({accepted} of {drafted} drafted)"]
-    statistics = final.speculative_decoding or {}
-    trials, num_rounds = num_trials(statistics), statistics.get("num_spec_steps")
-    if trials:
-        parts.append(f"α̂ {accepted / trials:.2f}")
+    statistics = end.speculative_decoding or {}
+    compared, num_rounds = num_compared(statistics), statistics.get("num_spec_steps")
+    if compared:
+        parts.append(f"α̂ {accepted / compared:.2f}")
     if num_rounds:
         parts.append(f"k {drafted / num_rounds:.1f}")
         parts.append(f"{1 + accepted / num_rounds:.2f} tokens per drafted round")

@@ -79,7 +79,7 @@ def _run(client: Client, request: GenerationRequest, args: argparse.Namespace) -
     else:
         print()
     if not args.quiet:
-        figures = describe_answer(result.final, len(result.token_ids), first_token_s, total_s)
+        figures = describe_answer(result.end, len(result.token_ids), first_token_s, total_s)
         print(f"[{figures}]", file=sys.stderr)
     return 0
 

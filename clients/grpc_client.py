@@ -89,7 +89,7 @@ class GrpcClient:
                     continue
                 chunk = _decode(response.infer_response, request.request_id)
                 if chunk is not None:
-                    is_complete = chunk.final is not None
+                    is_complete = chunk.end is not None
                     yield chunk
         except grpc.RpcError as error:
             raise _error_from_call(error) from None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import urllib3
-from urllib3.exceptions import HTTPError, NewConnectionError
-from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+from urllib3.exceptions import HTTPError
 
-from specdec.clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
+from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
 from specdec.clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
+from specdec.clients.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -27,9 +26,8 @@ _NOT_TENSORS = ("id", "model_name", "model_version")
 class HttpClient:
     """A pool of HTTP connections to one server; threads may share it.
 
-    `url` may leave out `http://`. `timeout_s` is the default limit in seconds for connecting and
-    for each wait for bytes; `stream` also checks the time of the whole request at each event. None
-    sets no limit. `num_connections` are kept for reuse.
+    `url` may leave out `http://`. `timeout_s` is the default limit of a whole request, in seconds;
+    None sets no limit. `num_connections` are kept for reuse.
     """
 
     def __init__(
@@ -54,11 +52,10 @@ class HttpClient:
         The server does not notice if the client hangs up meanwhile, so set `deadline_ms` in the
         request. Raises SpecdecError.
         """
-        response = self._post("generate", request, stream=False, timeout_s=timeout_s)
-        try:
+        limit = self._limit(timeout_s)
+        response = self._post("generate", request, limit, stream=False)
+        with limit.while_reading(response):
             body = response.data
-        except HTTPError as error:
-            raise _error_from_transport(error) from error
         return collect([_decode(body, request.request_id)])
 
     def stream(
@@ -69,21 +66,16 @@ class HttpClient:
         Raises SpecdecError. The HTTP status comes before the first chunk, so for an error after
         that `status` follows from `error_type`, or is None.
         """
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        give_up_s = None if limit_s is None else time.monotonic() + limit_s
-        response = self._post("generate_stream", request, stream=True, timeout_s=limit_s)
+        limit = self._limit(timeout_s)
+        response = self._post("generate_stream", request, limit, stream=True)
         is_complete = is_drained = False
         try:
-            for data in _events(response):
-                if give_up_s is not None and time.monotonic() > give_up_s:
-                    message = f"no complete answer within {limit_s} s"
-                    raise SpecdecError(message, error_type=CLIENT_TIMEOUT)
-                chunk = _decode(data, request.request_id)
-                is_complete = chunk.final is not None
-                yield chunk
+            with limit.while_reading(response):
+                for data in _events(response):
+                    chunk = _decode(data, request.request_id)
+                    is_complete = chunk.end is not None
+                    yield chunk
             is_drained = True
-        except HTTPError as error:
-            raise _error_from_transport(error) from error
         finally:
             if is_drained:
                 response.release_conn()
@@ -115,24 +107,26 @@ class HttpClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _limit(self, timeout_s: float | None) -> TimeLimit:
+        return TimeLimit(self._timeout_s if timeout_s is None else timeout_s)
+
     def _post(
-        self, path: str, request: GenerationRequest, *, stream: bool, timeout_s: float | None
+        self, path: str, request: GenerationRequest, limit: TimeLimit, *, stream: bool
     ) -> urllib3.BaseHTTPResponse:
         body = json.dumps(_body(request, stream=stream), ensure_ascii=False).encode()
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        try:
+        with limit.explained_errors():
             response = self._pool.request(
                 "POST",
                 f"{self._base}/{path}",
                 body=body,
                 headers={"Content-Type": "application/json"},
-                timeout=limit_s,
+                timeout=limit.until_response(),
                 preload_content=False,
             )
-            if response.status != 200:
-                raise _error_from_body(response.data, response.status)
-        except HTTPError as error:
-            raise _error_from_transport(error) from error
+        if response.status != 200:
+            with limit.while_reading(response):
+                text = response.data
+            raise _error_from_body(text, response.status)
         return response
 
 
@@ -190,8 +184,3 @@ def _error_from_body(data: bytes, http_status: int) -> SpecdecError:
     except (SpecdecError, KeyError):
         text = f"HTTP {http_status}, {data[:200]!r}"
     return SpecdecError.from_server(text, _TRITON_CODES.get(http_status))
-
-
-def _error_from_transport(error: HTTPError) -> SpecdecError:
-    is_timeout = isinstance(error, HTTPTimeoutError) and not isinstance(error, NewConnectionError)
-    return SpecdecError(str(error), error_type=CLIENT_TIMEOUT if is_timeout else CONNECTION_FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tokenizers.decoders import DecodeStream
 
 from specdec.clients.grpc_client import GrpcClient
 from specdec.clients.http_client import HttpClient
-from specdec.clients.request import GenerationRequest
+from specdec.clients.request import INPUTS, GenerationRequest
 from specdec.folders import default_model_repository
 
 if TYPE_CHECKING:
@@ -22,6 +21,43 @@ if TYPE_CHECKING:
     from specdec.clients.attribution import Decode
 
 Client = GrpcClient | HttpClient
+
+REQUEST_OPTIONS = {
+    "max_tokens": ("--max-tokens", "N", "most tokens of the answer"),
+    "min_tokens": ("--min-tokens", "N", "fewest tokens of the answer"),
+    "drafter": ("--drafter", "NAME", "name of a configured drafter, auto, or none"),
+    "num_draft_tokens": ("--num-draft-tokens", "K", "draft tokens per round; 0: no speculation"),
+    "prediction": ("--prediction", "TEXT", "text that the answer will mostly repeat"),
+    "verification": ("--verification", "MODE", "exact, rejection, block or typical (lossy)"),
+    "temperature": ("--temperature", "T", "0: greedy"),
+    "top_p": ("--top-p", "P", "sample from the likeliest tokens with probability P together"),
+    "min_p": ("--min-p", "P", "sample tokens with at least P times the highest probability"),
+    "top_k": ("--top-k", "N", "sample from the N likeliest tokens"),
+    "seed": ("--seed", "N", "seed of sampling"),
+    "repetition_penalty": ("--repetition-penalty", "R", "above 1: earlier tokens get rarer"),
+    "presence_penalty": ("--presence-penalty", "X", "subtracted from logits of answered tokens"),
+    "frequency_penalty": ("--frequency-penalty", "X", "the same, times their number so far"),
+    "stop_words": ("--stop", "TEXT", "text that ends the answer; may be repeated"),
+    "bad_words": ("--bad-words", "TEXT", "text that the answer must not have; may be repeated"),
+    "task": ("--task", "LABEL", "label by which acceptance is recorded"),
+    "tenant": ("--tenant", "NAME", "whose share of the server the request uses"),
+    "deadline_ms": ("--deadline-ms", "MS", "time after which the server gives up"),
+}
+"""Option, placeholder and help of each input that the commands take."""
+
+INPUTS_WITHOUT_OPTION = frozenset(
+    {
+        # The commands set these themselves.
+        *("text_input", "messages", "stream", "exclude_input_in_output", "return_perf_metrics"),
+        # Lists of token ids and log-probabilities are for programs.
+        *("input_ids", "end_id", "pad_id", "logit_bias", "return_log_probs"),
+        # Another name of `seed`.
+        "random_seed",
+    }
+)
+"""Inputs that the commands do not take; a test checks that no input is forgotten."""
+
+_TYPES = {"BYTES": str, "INT32": int, "UINT64": int, "FP32": float}
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,42 +71,23 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     group.add_argument(
-        "--timeout-s", type=float, help="longest wait for an answer, in seconds (default: no limit)"
+        "--timeout-s", type=float, help="longest time of a request, in seconds (default: no limit)"
     )
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for a request's parameters; the server has the defaults."""
     group = parser.add_argument_group("request (the server has the defaults)")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
-    group.add_argument(
-        "--num-draft-tokens",
-        type=int,
-        metavar="K",
-        help="draft tokens per round; 0: no speculation",
-    )
-    group.add_argument("--drafter", help="name of a configured drafter, auto, or none")
-    group.add_argument("--verification", help="exact, rejection, block or typical (lossy)")
-    group.add_argument("--temperature", type=float, metavar="T", help="0: greedy")
-    group.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="sample from the likeliest tokens with probability P together",
-    )
-    group.add_argument("--top-k", type=int, metavar="N", help="sample from the N likeliest tokens")
-    group.add_argument("--seed", type=int, metavar="N", help="seed of sampling")
-    group.add_argument(
-        "--stop",
-        action="append",
-        dest="stop_words",
-        metavar="TEXT",
-        help="text that ends the answer; may be repeated",
-    )
-    group.add_argument("--task", help="label by which acceptance is recorded")
-    group.add_argument(
-        "--deadline-ms", type=int, metavar="MS", help="time after which the server gives up"
-    )
+    for name, (option, metavar, text) in REQUEST_OPTIONS.items():
+        spec = INPUTS[name]
+        group.add_argument(
+            option,
+            dest=name,
+            type=_TYPES[spec.datatype],
+            action="append" if spec.is_list else "store",
+            metavar=metavar,
+            help=text,
+        )
 
 
 def open_client(args: argparse.Namespace) -> Client:
@@ -87,8 +104,7 @@ def build_request(args: argparse.Namespace, **prompt: Any) -> GenerationRequest:
 
     It asks for the statistics of speculation too.
     """
-    names = [each.name for each in fields(GenerationRequest)]
-    options = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    options = {name: getattr(args, name) for name in REQUEST_OPTIONS}
     return GenerationRequest(**options, **prompt, return_perf_metrics=True)
 
 

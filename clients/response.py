@@ -14,7 +14,7 @@ Outputs = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class AnswerEnd:
     """The end of an answer; the fields are the outputs of the last response.
 
     `finish_reason` is `stop` or `length`. The fields from `total_draft_tokens` on are None without
@@ -43,14 +43,14 @@ class Chunk:
     `sources` has the source of each token: 0 for the target, n for the n-th drafter. Text may
     come some characters later than its tokens, because it has whole characters only. The server
     holds back what may be the start of a stop word. `log_probs` is None unless the request asks for
-    them. `final` is None in all chunks but the last.
+    them. `end` is None in all chunks but the last.
     """
 
     text: str
     token_ids: tuple[int, ...]
     sources: tuple[int, ...]
     log_probs: tuple[float, ...] | None = None
-    final: Final | None = None
+    end: AnswerEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,21 @@ class GenerationResult:
     token_ids: tuple[int, ...]
     sources: tuple[int, ...]
     log_probs: tuple[float, ...] | None
-    final: Final
+    end: AnswerEnd
 
 
 def collect(chunks: Iterable[Chunk]) -> GenerationResult:
     """Join the chunks of one answer.
 
-    Raises SpecdecError (`client_broken_answer`) if no chunk has `final`, or one comes after it.
+    Raises SpecdecError (`client_broken_answer`) if no chunk has `end`, or one comes after it.
     """
     parts: list[Chunk] = []
     for chunk in chunks:
-        if parts and parts[-1].final is not None:
+        if parts and parts[-1].end is not None:
             raise SpecdecError("a chunk came after the last one", error_type=BROKEN_ANSWER)
         parts.append(chunk)
-    final = parts[-1].final if parts else None
-    if final is None:
+    end = parts[-1].end if parts else None
+    if end is None:
         message = f"the answer ended without its last response, after {len(parts)} chunks"
         raise SpecdecError(message, error_type=BROKEN_ANSWER)
     log_probs = [part.log_probs for part in parts if part.log_probs is not None]
@@ -84,7 +84,7 @@ def collect(chunks: Iterable[Chunk]) -> GenerationResult:
         token_ids=tuple(token for part in parts for token in part.token_ids),
         sources=tuple(source for part in parts for source in part.sources),
         log_probs=tuple(value for part in log_probs for value in part) if log_probs else None,
-        final=final,
+        end=end,
     )
 
 
@@ -105,11 +105,11 @@ def chunk_from_outputs(outputs: Outputs) -> Chunk:
         token_ids=token_ids,
         sources=sources,
         log_probs=None if log_probs is None else tuple(log_probs),
-        final=_final_from_outputs(outputs),
+        end=_end_from_outputs(outputs),
     )
 
 
-def _final_from_outputs(outputs: Outputs) -> Final | None:
+def _end_from_outputs(outputs: Outputs) -> AnswerEnd | None:
     def first(name: str) -> Any:
         values = outputs.get(name)
         return values[0] if values else None
@@ -123,7 +123,7 @@ def _final_from_outputs(outputs: Outputs) -> Final | None:
     except ValueError as error:
         message = f"speculative_decoding is not JSON: {error}"
         raise SpecdecError(message, error_type=BROKEN_ANSWER) from error
-    return Final(
+    return AnswerEnd(
         finish_reason=reason,
         num_input_tokens=first("num_input_tokens"),
         num_output_tokens=first("num_output_tokens"),

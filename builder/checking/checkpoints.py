@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specdec.builder.checking.compatibility import SPECIAL_IDS
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.checkpoints.compatibility import SPECIAL_IDS
 from specdec.builder.checkpoints.files import count_parameters, read_config
 from specdec.builder.checkpoints.tokenizers import TOKENIZER, count_tokens, differences
 from specdec.builder.checkpoints.vocabulary import shared_vocabulary

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.checking.limits import COPY_DRAFTERS
 from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
 from specdec.builder.description.pair import MODES_OF
-from specdec.drafting.names import PREDICTION
+from specdec.drafting.names import COPY_DRAFTERS, PREDICTION
 
 MAX_EAGLE_BATCH, MAX_EAGLE_DRAFT = 512, 256
 """TensorRT-LLM's limits of EAGLE engines: sequences in a pass, and tokens of a draft tree."""

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, note, warning
 from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
-from specdec.drafting.names import LOOKUP, PREDICTION, SUFFIX
-
-COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)
-"""Names of the copy drafters."""
+from specdec.drafting.names import COPY_DRAFTERS
 
 
 def check_limits(pair: PairDescription) -> Iterator[Finding]:
@@ -102,7 +99,7 @@ def _check_rows(pair: PairDescription) -> Iterator[Finding]:
             "max_num_tokens",
             f"max_num_tokens is {limits.max_num_tokens:,}, but verifying {limits.max_draft_len} "
             f"draft tokens of {limits.max_batch_size} sequences takes max_batch_size × "
-            f"(max_draft_len + 1) = {rows:,} rows in one step",
+            f"(max_draft_len + 1) = {rows:,} rows in one pass",
             f"set max_num_tokens = {rows} or more, or lower max_batch_size or max_draft_len",
         )
     elif pair.engine == TENSORRTLLM and limits.max_num_tokens < limits.max_seq_len - 1:
@@ -110,6 +107,6 @@ def _check_rows(pair: PairDescription) -> Iterator[Finding]:
             "max_num_tokens",
             f"max_num_tokens is {limits.max_num_tokens:,}, below max_seq_len "
             f"{limits.max_seq_len:,}: without chunked context an engine refuses inputs longer than "
-            "one step, and a round's input is the prompt with the answer so far",
+            "one pass, and a round's input is the prompt with the answer so far",
             f"set max_num_tokens = {limits.max_seq_len}, or deploy with enable_chunked_context",
         )

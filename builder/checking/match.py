@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specdec.builder.checking.compatibility import MAX_SIZE_RATIO
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.checkpoints.compatibility import MAX_SIZE_RATIO
 from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
@@ -62,13 +62,13 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
         yield error(
             "size_ratio",
             f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay off: k draft tokens "
-            "cost k of its steps",
+            "cost k of its passes",
             choose,
         )
     elif share > COSTLY_SHARE:
         yield warning(
             "size_ratio",
-            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps cost most of what "
+            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's passes cost most of what "
             "they gain",
             f"{choose}; short drafts (num_draft_tokens = 1 or 2) lose least",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from specdec.builder.checking.check import Report
@@ -61,15 +62,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "remedies": [
             {"what": each.what, "saved": each.saved, "fits": each.fits} for each in report.remedies
         ],
-        "findings": [
-            {
-                "severity": each.severity,
-                "code": each.code,
-                "message": each.message,
-                "remedy": each.remedy,
-            }
-            for each in report.findings
-        ],
+        "findings": [asdict(each) for each in report.findings],
     }
 
 
@@ -131,7 +124,7 @@ def _memory(report: Report) -> str:
     load, limits = pair.load, pair.limits
     title = (
         f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in "
-        f"steps of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
+        f"passes of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
         "shapes, the rest is estimated:"
     )
     return "\n".join([_wrapped(title), table(rows)])

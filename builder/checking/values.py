@@ -68,19 +68,7 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
     placement, name = engine.placement, engine.name
     devices = placement.devices
     if not devices:
-        if pair.engine != TORCH:
-            yield error(
-                "devices",
-                f"{name}: {pair.engine} engines run on GPUs; devices is empty",
-                "name the GPUs: placement = { devices = [0] }",
-            )
-        elif placement.world_size > 1:
-            yield error(
-                "devices",
-                f"{name}: tensor_parallel × pipeline_parallel is {placement.world_size}, but a "
-                "torch engine runs on one device",
-                "leave both at 1",
-            )
+        yield from _check_without_devices(pair, engine)
         return
     if pair.gpu is None:
         yield error(
@@ -108,6 +96,22 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
             f"{name}: a torch engine runs on one GPU; tensor_parallel × pipeline_parallel is "
             f"{placement.world_size}",
             'leave both at 1, or compile the engine (engine = "tensorrtllm")',
+        )
+
+
+def _check_without_devices(pair: PairDescription, engine: EngineDescription) -> Iterator[Finding]:
+    if pair.engine != TORCH:
+        yield error(
+            "devices",
+            f"{engine.name}: {pair.engine} engines run on GPUs; devices is empty",
+            "name the GPUs: placement = { devices = [0] }",
+        )
+    elif engine.placement.world_size > 1:
+        yield error(
+            "devices",
+            f"{engine.name}: tensor_parallel × pipeline_parallel is {engine.placement.world_size}, "
+            "but a torch engine runs on one device",
+            "leave both at 1",
         )
 
 

@@ -9,7 +9,6 @@ speculative decoding algorithms for heterogeneous vocabularies".
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from specdec.builder.checkpoints.tokenizers import TOKENIZER
 from specdec.builder.description.engine import TEXT, TOKENS
 from specdec.builder.errors import BuildError
-from specdec.drafting.translating import TARGET_IDS_FILE
 
 MIN_SHARE = 0.5
 """Share of the target's tokens that the draft must have to be translated by `tokens`. A word that
 is one token of the target and two of the draft can only be translated by `text`."""
 
 _SPACE = "▁"
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,38 +59,6 @@ def shared_vocabulary(target: Path, draft: Path) -> SharedVocabulary:
     return SharedVocabulary(np.asarray(found, dtype=np.int32), len(target_tokens))
 
 
-def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
-    """Copy a draft to `output`, reduced to proposing shared tokens and its end token.
-
-    The output head keeps only those rows. As in EAGLE-3, the tensor `d2t` (int64 [rows]) holds for
-    each row its token's id minus the row's index. target_ids.npy (int32 [draft vocabulary]) holds
-    the target's token for each of the draft's. Raises BuildError if the head is reduced already.
-    """
-    import torch  # noqa: PLC0415 - slow to import, and only this function needs it
-    from safetensors.torch import load_file, save_file  # noqa: PLC0415
-
-    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
-    if config.get("draft_vocab_size") is not None:
-        raise BuildError(f"{checkpoint} has a reduced output vocabulary already")
-    tensors = {}
-    for file in sorted(checkpoint.glob("*.safetensors")):
-        tensors.update(load_file(file))
-    kept = np.flatnonzero(shared.target_ids >= 0)
-    if isinstance(config.get("eos_token_id"), int):
-        kept = np.union1d(kept, [config["eos_token_id"]])
-    rows = torch.from_numpy(kept.astype(np.int64))
-    head = tensors.get(_HEAD, tensors[_EMBEDDING])
-    tensors[_HEAD] = head[rows].contiguous()
-    tensors["d2t"] = rows - torch.arange(len(rows))
-    config |= {"draft_vocab_size": len(rows), "tie_word_embeddings": False}
-    ignored = shutil.ignore_patterns("*.safetensors", "*.index.json", "config.json")
-    shutil.copytree(checkpoint, output, ignore=ignored)
-    save_file(tensors, output / "model.safetensors", metadata={"format": "pt"})
-    (output / "model.safetensors").chmod(0o644)
-    (output / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    np.save(output / TARGET_IDS_FILE, shared.target_ids)
-
-
 def _token_bytes(directory: Path) -> list[bytes]:
     """Return the bytes that each token adds to a text, by id; empty for special tokens.
 
@@ -100,9 +66,9 @@ def _token_bytes(directory: Path) -> list[bytes]:
     """
     from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415 - slow
 
-    file = directory / "tokenizer.json"
+    file = directory / TOKENIZER
     if not file.is_file():
-        raise BuildError(f"{directory} has no tokenizer.json")
+        raise BuildError(f"{directory} has no {TOKENIZER}")
     tokenizer = Tokenizer.from_file(str(file))
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items()}
     decoder = json.dumps(json.loads(file.read_text("utf-8")).get("decoder"))

@@ -31,7 +31,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The devices of an engine. Each instance takes the next tensor × pipeline parallel ones."""
+    """The devices of an engine. Its instances take `world_size` of them each, in order."""
 
     devices: tuple[int, ...] = ()
     """Indices of the GPUs; empty for the CPU."""

@@ -1,8 +1,13 @@
-"""The number types that training computes with on a device."""
+"""The device that training computes on, and the number types there."""
 
 from __future__ import annotations
 
 import torch
+
+
+def training_device() -> torch.device:
+    """Return CUDA if there is such a device, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def work_dtype(device: torch.device) -> torch.dtype:

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaModel
 
 from specdec.builder.checkpoints.files import TOKENIZER_FILES, read_config
 from specdec.builder.checkpoints.tensors import read_tensors
-from specdec.builder.distill.student import Student, shape_of
+from specdec.builder.distill.network import DraftNetwork, shape_of
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.deployment.freshness import RECORD_FILE, write_trained_on
@@ -39,18 +39,18 @@ def target_ids(d2t: Tensor) -> Tensor:
     return d2t + torch.arange(len(d2t))
 
 
-def own_tensors(student: Student) -> dict[str, Tensor]:
+def own_tensors(draft: DraftNetwork) -> dict[str, Tensor]:
     """Return the draft's own tensors in bfloat16 (d2t in int64), with Hugging Face's names."""
-    state = student.state_dict()
+    state = draft.state_dict()
     head = state.pop("lm_head.weight")
     tensors = {f"model.{name}": t.to(torch.bfloat16).cpu() for name, t in state.items()}
-    if student.lm_head.weight.requires_grad:
+    if draft.lm_head.weight.requires_grad:
         tensors["lm_head.weight"] = head.to(torch.bfloat16).cpu()
-    tensors["d2t"] = offsets(student.draft_ids.cpu())
+    tensors["d2t"] = offsets(draft.draft_ids.cpu())
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
-def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, Any]) -> None:
+def store(draft: DraftNetwork, target_dir: Path, draft_dir: Path, notes: dict[str, Any]) -> None:
     """Write the stored form.
 
     `notes` go into config.json. A file beside it records the target that the draft was trained on.
@@ -60,7 +60,7 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
         old.unlink()
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
-    for name, tensor in own_tensors(student).items():
+    for name, tensor in own_tensors(draft).items():
         if size + tensor.nbytes > PART_BYTES and parts[-1]:
             parts.append({})
             size = 0
@@ -73,11 +73,11 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
         path.chmod(0o644)
     config = {
         "format": FORMAT,
-        "num_hidden_layers": student.shape.num_layers,
-        "hidden_size": student.shape.hidden_size,
-        "vocab_size": student.shape.vocab_size,
-        "draft_vocab_size": student.shape.draft_vocab_size,
-        "head_is_targets": not student.lm_head.weight.requires_grad,
+        "num_hidden_layers": draft.shape.num_layers,
+        "hidden_size": draft.shape.hidden_size,
+        "vocab_size": draft.shape.vocab_size,
+        "draft_vocab_size": draft.shape.draft_vocab_size,
+        "head_is_targets": not draft.lm_head.weight.requires_grad,
         **notes,
     }
     (draft_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -135,25 +135,26 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
             shutil.copyfile(folder / name, out_dir / name)
 
 
-def load_student(assembled_dir: Path) -> Student:
-    """Return the draft of an assembled directory as a Student: bfloat16 values in float32."""
+def load_draft(assembled_dir: Path) -> DraftNetwork:
+    """Return the draft of an assembled directory as a DraftNetwork: bfloat16 values in float32."""
     config = json.loads((assembled_dir / "config.json").read_text())
     tensors = read_tensors(assembled_dir / "model.safetensors")
     shape = shape_of(
         assembled_dir, int(config["num_hidden_layers"]), int(config["draft_vocab_size"])
     )
     embed = tensors.pop("model.embed_tokens.weight").float()
-    student = Student(shape, embed, target_ids(tensors.pop("d2t")), train_head=True)
+    draft = DraftNetwork(shape, embed, target_ids(tensors.pop("d2t")), train_head=True)
     state = {name.removeprefix("model."): t.float() for name, t in tensors.items()}
-    student.load_state_dict(state)
-    return student.eval()
+    draft.load_state_dict(state)
+    return draft.eval()
 
 
 @torch.inference_mode()
 def transformers_argmax(assembled_dir: Path, tokens: Tensor) -> Tensor:
     """Return the target ids that transformers proposes after each of tokens int64 [len].
 
-    This is the reference for `Student`: transformers' LlamaModel and the stored head, in float32.
+    This is the reference for `DraftNetwork`: transformers' LlamaModel and the stored head, in
+    float32.
     """
     tensors = read_tensors(assembled_dir / "model.safetensors")
     model = LlamaModel(LlamaConfig.from_pretrained(assembled_dir)).float().eval()

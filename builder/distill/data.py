@@ -17,6 +17,8 @@ from torch import Tensor
 
 HELD_OUT_EVERY = 20
 """Step between held-out prompts: those whose index is a multiple of it are not trained on."""
+PAD_STEP = 256
+"""Step to a multiple of which training pads the tokens and rows of a batch."""
 
 
 class Features(Protocol):
@@ -46,7 +48,7 @@ class Example:
     """An answered prompt.
 
     `prompt` and `answer` are int64 token ids. `top_ids` and `top_logprobs` [answer tokens, num_top]
-    are the teacher's most likely tokens at each token of the answer.
+    are the target's most likely tokens at each token of the answer.
     """
 
     index: int
@@ -63,7 +65,7 @@ class Example:
 
     @property
     def greedy(self) -> bool:
-        """Whether every answer token is the teacher's most likely one."""
+        """Whether every answer token is the target's most likely one."""
         return bool((self.top_ids[:, 0] == self.answer).all())
 
 
@@ -72,7 +74,7 @@ class Batch:
     """Examples one after another: tokens int64 [sum(lens)].
 
     `rows` are the positions that predict answer tokens. For each of them there are the answer token
-    int64 [rows] and the teacher's most likely tokens, ids int64 and log-probabilities float32
+    int64 [rows] and the target's most likely tokens, ids int64 and log-probabilities float32
     [rows, num_top].
     """
 
@@ -172,7 +174,7 @@ def choose_vocabulary(
 ) -> Tensor:
     """Return the `num` most likely answer tokens: target ids int64 [num], sorted.
 
-    A token's weight is the sum of the teacher's probabilities for it, so that close second choices
+    A token's weight is the sum of the target's probabilities for it, so that close second choices
     count too. The tokens in `always` are always chosen. Ties and unseen tokens go by id, because
     low ids are frequent in a BPE vocabulary.
     """

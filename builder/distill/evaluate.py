@@ -13,11 +13,11 @@ import torch
 from transformers import AutoTokenizer
 
 from specdec.builder.distill import measure
-from specdec.builder.distill.answers.answering import device_and_workers
-from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, write
+from specdec.builder.distill.arithmetic import training_device
+from specdec.builder.distill.network import DraftNetwork
 from specdec.builder.distill.prompts import chat_ids
-from specdec.builder.distill.student import Student
 
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
@@ -40,13 +40,13 @@ def column_of(category: str) -> str:
 
 
 def _write_answers(
-    teacher: Teacher, tokenizer: Any, prompts: list[list[int]], max_new: int
+    runner: TargetRunner, tokenizer: Any, prompts: list[list[int]], max_new: int
 ) -> list[list[int]]:
     jobs = (Job(i, prompt, 0.0, max_new) for i, prompt in enumerate(prompts))
     stop = frozenset(tokenizer.all_special_ids)
     writing = WriterSettings(stop, num_top=1, cut_loops=False)
     answers: list[list[int]] = [[] for _ in prompts]
-    for done in write(teacher, jobs, writing):
+    for done in write(runner, jobs, writing):
         answers[done.job.index] = done.tokens
     return answers
 
@@ -67,16 +67,15 @@ def conversations(
     questions = [json.loads(line) for line in raw.decode().splitlines()]
     threads: list[list[dict[str, str]]] = [[] for _ in questions]
     found: list[Conversation] = []
-    device, _ = device_and_workers(1)
     for turn in range(max(len(q["turns"]) for q in questions)):
         live = [i for i, q in enumerate(questions) if len(q["turns"]) > turn]
         for i in live:
             threads[i].append({"role": "user", "content": questions[i]["turns"][turn]})
         prompts = chat_ids(tokenizer, [threads[i] for i in live])
         max_len = max(map(len, prompts)) + max_new + 2
-        teacher = Teacher(target_dir, num_slots, max_len, device)
+        runner = TargetRunner(target_dir, num_slots, max_len, training_device())
         for i, prompt, answer in zip(
-            live, prompts, _write_answers(teacher, tokenizer, prompts, max_new), strict=True
+            live, prompts, _write_answers(runner, tokenizer, prompts, max_new), strict=True
         ):
             found.append(Conversation(column_of(questions[i]["category"]), prompt, answer))
             text = str(tokenizer.decode(answer, skip_special_tokens=True))
@@ -87,23 +86,23 @@ def conversations(
 
 
 @torch.inference_mode()
-def match_row(student: Student, prompt: list[int], answer: list[int]) -> list[bool]:
+def match_row(draft: DraftNetwork, prompt: list[int], answer: list[int]) -> list[bool]:
     """Return for each answer token whether the draft proposes it, given all tokens before it."""
     tokens = torch.tensor(prompt + answer[:-1])
     rows = torch.arange(len(prompt) - 1, len(tokens))
-    logits = student(tokens, [len(tokens)], rows)
-    best = student.draft_ids[logits.argmax(dim=1)]
+    logits = draft(tokens, [len(tokens)], rows)
+    best = draft.draft_ids[logits.argmax(dim=1)]
     return [bool(x) for x in (best == torch.tensor(answer)).tolist()]
 
 
 def by_column(
-    student: Student, items: list[Conversation], num_draft: int
+    draft: DraftNetwork, items: list[Conversation], num_draft: int
 ) -> dict[str, measure.Acceptance]:
     """Return the acceptance of each column, and of all together under `all`."""
     parts: dict[str, list[measure.Acceptance]] = defaultdict(list)
     for item in items:
         if len(item.answer) > 1:
-            matches = match_row(student, item.prompt, item.answer)
+            matches = match_row(draft, item.prompt, item.answer)
             one = measure.rounds(matches, num_draft)
             parts[item.column].append(one)
             parts["all"].append(one)

@@ -14,26 +14,6 @@ from specdec.builder.distill.prompts import PromptSettings
 from specdec.builder.distill.training.learner import TrainSettings
 
 STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
-SMOKE = {
-    "num_again": 4,
-    "num_sampled": 24,
-    "num_summarise": 2,
-    "num_question": 2,
-    "num_rewrite": 2,
-    "num_translate": 2,
-    "num_math": 24,
-    "num_short": 24,
-    "num_code": 4,
-    "num_workers": 1,
-    "num_slots": 24,
-    "max_new": 24,
-    "layers": (0, 29),
-    "draft_vocab": 1024,
-    "epochs": 1,
-    "batch_tokens": 1024,
-    "eval_every": 5,
-}
-"""Settings of --smoke, with which all steps together take minutes."""
 
 
 def add_training_options(top: argparse.ArgumentParser, train_settings: type[TrainSettings]) -> None:
@@ -48,6 +28,17 @@ def add_training_options(top: argparse.ArgumentParser, train_settings: type[Trai
     top.add_argument(
         "--work", type=Path, required=True, help="folder for prompts, answers and training runs"
     )
+    _add_files(top)
+    _add_choices(top)
+    groups = {"prompts": PromptSettings, "answers": AnswerSettings, "training": train_settings}
+    for title, settings in groups.items():
+        group = top.add_argument_group(title)
+        for field in fields(settings):
+            if "help" in field.metadata:
+                _add_option(group, field)
+
+
+def _add_files(top: argparse.ArgumentParser) -> None:
     top.add_argument(
         "--prompts",
         type=Path,
@@ -63,19 +54,21 @@ def add_training_options(top: argparse.ArgumentParser, train_settings: type[Trai
         help="download no text; use archives that are there already",
     )
     top.add_argument("--draft", type=Path, help="folder for the result (default: WORK/draft)")
-    top.add_argument("--run", default="run", help="name of the training run under WORK")
     top.add_argument(
         "--start", type=Path, help="a stored draft to train further, instead of a new one"
-    )
-    top.add_argument(
-        "--kinds", nargs="+", help="train on answers to prompts of these kinds; default: all"
     )
     top.add_argument(
         "--questions",
         type=Path,
         help="jsonl to evaluate on (Spec-Bench format); default: held-out prompts",
     )
-    top.add_argument("--num-second", type=int, default=1200, help="number of second-wave prompts")
+
+
+def _add_choices(top: argparse.ArgumentParser) -> None:
+    top.add_argument("--run", default="run", help="name of the training run under WORK")
+    top.add_argument(
+        "--kinds", nargs="+", help="train on answers to prompts of these kinds; default: all"
+    )
     top.add_argument(
         "--smoke", action="store_true", help="tiny settings, with which all steps take minutes"
     )
@@ -83,12 +76,6 @@ def add_training_options(top: argparse.ArgumentParser, train_settings: type[Trai
     top.add_argument(
         "--seed", type=int, default=20, help="seed of prompts, answers and training (default: 20)"
     )
-    groups = {"prompts": PromptSettings, "answers": AnswerSettings, "training": train_settings}
-    for title, settings in groups.items():
-        group = top.add_argument_group(title)
-        for field in fields(settings):
-            if "help" in field.metadata:
-                _add_option(group, field)
 
 
 def run_steps(options: argparse.Namespace, start: Callable[[argparse.Namespace], Any]) -> int:
@@ -122,13 +109,11 @@ def _add_option(group: Any, field: Field[Any]) -> None:
 
 def settings_from(kind: Any, options: argparse.Namespace) -> Any:
     """Return settings of the class `kind`: its defaults, replaced by --smoke, then by options."""
-    values: dict[str, Any] = {"seed": options.seed}
+    values: dict[str, Any] = {}
     for field in fields(kind):
         given = getattr(options, field.name, None)
-        if field.name == "seed":
-            continue
         if given is not None:
             values[field.name] = tuple(given) if isinstance(given, list) else given
-        elif options.smoke and field.name in SMOKE:
-            values[field.name] = SMOKE[field.name]
+        elif options.smoke and "smoke" in field.metadata:
+            values[field.name] = field.metadata["smoke"]
     return kind(**values)

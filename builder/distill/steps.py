@@ -14,17 +14,23 @@ from specdec.builder.distill import checkpoint, data, evaluate, prompts
 from specdec.builder.distill.answers.answering import AnswerSettings, answer
 from specdec.builder.distill.answers.questions import sample
 from specdec.builder.distill.answers.reader import Reader, have_probabilities
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.evaluate import Conversation
-from specdec.builder.distill.kinds import DraftModel, Kind
+from specdec.builder.distill.network import start_from_target
 from specdec.builder.distill.options import settings_from
 from specdec.builder.distill.prompts import PromptSettings, separation, sources
 from specdec.builder.distill.seeding import seeded
-from specdec.builder.distill.student import start_from_target
+from specdec.builder.distill.trainable import DraftModel, TrainableDraft
 from specdec.builder.distill.training import runs
-from specdec.builder.distill.training.learner import Learner, device
-from specdec.builder.distill.training.student import StudentLearner, StudentSettings, load_best
+from specdec.builder.distill.training.draft_model import (
+    DraftModelLearner,
+    DraftModelSettings,
+    load_best,
+)
+from specdec.builder.distill.training.learner import Learner
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
+from specdec.builder.prompt_files import read_prompts
 
 
 class Steps:
@@ -49,7 +55,7 @@ class Steps:
             written = (
                 prompts.shipped()
                 if given is None
-                else [(path.stem, text) for path in given for text in prompts.read(path)]
+                else [(path.stem, each.text) for path in given for each in read_prompts(path)]
             )
             prompts.save(out, prompts.build(written, self.sources, settings, self.excluded()))
         known = prompts.load(out)
@@ -84,15 +90,14 @@ class Steps:
                 for e in train_set
                 if e.index in first
             ]
-            num = 12 if self.options.smoke else self.options.num_second
             start = 1 + max(first)
-            made = prompts.follow_ups(answered, num, start, self.prompt_settings, self.excluded())
+            made = prompts.follow_ups(answered, start, self.prompt_settings, self.excluded())
             prompts.save(out, made)
         answer(self.target, out, self.work / "answers", self.answer_settings)
 
     def train(self) -> None:
         """Train the draft on the answers in all shards, or on those of the wanted kinds."""
-        settings: StudentSettings = settings_from(StudentSettings, self.options)
+        settings: DraftModelSettings = settings_from(DraftModelSettings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
         earlier = self.earlier_draft(DraftModel(), checkpoint.assemble)
@@ -102,8 +107,8 @@ class Steps:
         ids = runs.draft_vocabulary(train_set, self.target, run, settings.draft_vocab, earlier)
         if earlier is None:
             layers = list(settings.layers)
-            student = start_from_target(self.target, layers, ids, settings.train_head)
-            learner: Learner = StudentLearner(student)
+            draft = start_from_target(self.target, layers, ids, settings.train_head)
+            learner: Learner = DraftModelLearner(draft)
         else:
             learner = earlier
         trainer = Trainer(learner, train_set, held, run, settings, self.reader(train_set))
@@ -112,16 +117,16 @@ class Steps:
     def reader(
         self, examples: list[data.Example], taps: tuple[int, ...] = ()
     ) -> Callable[[list[data.Example]], list[data.Example]]:
-        """Return a function that adds the teacher's probabilities, and states at `taps`.
+        """Return a function that adds the target's probabilities, and states at `taps`.
 
         If the examples have probabilities already, it returns them unchanged.
         """
         if have_probabilities(examples):
             return list
-        return Reader(self.target, device(), taps)
+        return Reader(self.target, training_device(), taps)
 
     def earlier_draft(
-        self, kind: Kind, assemble: Callable[[Path, Path, Path], None]
+        self, kind: TrainableDraft, assemble: Callable[[Path, Path, Path], None]
     ) -> Learner | None:
         """Return the draft in `--start`, ready for further training; None without that option.
 
@@ -142,13 +147,13 @@ class Steps:
         Raises BuildError if the two propose different tokens at more than 1 % of the positions.
         """
         run = self.work / self.options.run
-        student, notes = load_best(run, self.target)
-        checkpoint.store(student, self.target, self.draft, notes)
+        draft, notes = load_best(run, self.target)
+        checkpoint.store(draft, self.target, self.draft, notes)
         assembled = self.work / "assembled"
         checkpoint.assemble(self.draft, self.target, assembled)
         rng = seeded(self.options.seed)
-        tokens = torch.tensor([rng.randrange(student.shape.vocab_size) for _ in range(200)])
-        loaded = checkpoint.load_student(assembled)
+        tokens = torch.tensor([rng.randrange(draft.shape.vocab_size) for _ in range(200)])
+        loaded = checkpoint.load_draft(assembled)
         with torch.inference_mode():
             logits = loaded(tokens, [len(tokens)], torch.arange(len(tokens)))
         same = loaded.draft_ids[logits.argmax(1)] == checkpoint.transformers_argmax(
@@ -162,8 +167,8 @@ class Steps:
     def evaluate(self) -> None:
         """Print acceptance by column of the questions file, or by kind of the held-out prompts."""
         items = self.conversations()
-        student = checkpoint.load_student(self.work / "assembled")
-        print(evaluate.report(evaluate.by_column(student, items, num_draft=4)), flush=True)
+        draft = checkpoint.load_draft(self.work / "assembled")
+        print(evaluate.report(evaluate.by_column(draft, items, num_draft=4)), flush=True)
 
     def conversations(self) -> list[Conversation]:
         """Return the conversations to evaluate on.

@@ -21,7 +21,7 @@ from specdec.builder.checkpoints.files import read_config
 from specdec.builder.checkpoints.tensors import read_tensors
 from specdec.builder.distill.answers.answering import feature_taps
 from specdec.builder.distill.checkpoint import offsets, target_ids
-from specdec.builder.distill.student import StudentShape, shape_of
+from specdec.builder.distill.network import DraftShape, shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
@@ -191,7 +191,7 @@ def _refuse_incomplete(kind: str, tensors: dict[str, Tensor], config: dict[str, 
 def _load_eagle3(tensors: dict[str, Tensor], target_dir: Path) -> Eagle3:
     ids = target_ids(tensors.pop("d2t"))
     tensors.pop("t2d")
-    shape: StudentShape = shape_of(target_dir, 1, len(ids))
+    shape: DraftShape = shape_of(target_dir, 1, len(ids))
     embed, rows = embedding_and_output_rows(target_dir)
     head = Eagle3(shape, embed, rows[ids], ids, train_head=True)
     head.load_state_dict({name: t.float() for name, t in tensors.items()})

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from specdec.builder.distill.options import add_training_options, run_steps
-from specdec.builder.heads import types
+from specdec.builder.heads import kinds
 from specdec.builder.heads.steps import HeadSteps
 
 
@@ -14,13 +14,13 @@ from specdec.builder.heads.steps import HeadSteps
 class HeadCommand:
     """A command that trains one kind of head."""
 
-    head_type: types.HeadType
+    kind: kinds.HeadKind
     description: str
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of the command to the parser."""
         parser.description = self.description
-        add_training_options(parser, self.head_type.settings)
+        add_training_options(parser, self.kind.settings)
         parser.add_argument(
             "--small",
             action="store_true",
@@ -32,13 +32,13 @@ class HeadCommand:
 
         Raises BuildError if a step fails.
         """
-        return run_steps(arguments, lambda options: HeadSteps(self.head_type, options))
+        return run_steps(arguments, lambda options: HeadSteps(self.kind, options))
 
 
 EAGLE3 = HeadCommand(
-    types.EAGLE3, "Train an EAGLE-3 head: one layer on the target's hidden states."
+    kinds.EAGLE3, "Train an EAGLE-3 head: one layer on the target's hidden states."
 )
 MEDUSA = HeadCommand(
-    types.MEDUSA,
+    kinds.MEDUSA,
     "Train Medusa heads: one for each position ahead, on the target's last hidden state.",
 )

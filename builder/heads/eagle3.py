@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.network import MLP, DraftShape, RMSNorm, shape_of
 from specdec.builder.distill.packing import Packing, pack, pack_like
 from specdec.builder.distill.rotary import rotary_tables, rotate
-from specdec.builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
 from specdec.builder.heads.batch import HeadBatch
 
@@ -38,7 +38,7 @@ class AnchorLayout:
 class Attention(nn.Module):
     """Attention from the anchors to the rows up to theirs, and to the anchor's own later steps."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.shape = shape
         width, dim = shape.hidden_size, shape.head_dim
@@ -47,48 +47,49 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(2 * width, shape.num_kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(shape.num_heads * dim, width, bias=False)
 
-    def keys_values(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def keys_values(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return rotated keys, and values, both [rows, heads, dim], of x [rows, 2 * hidden].
 
-        `turn` is (cosines, sines) of the rows' positions.
+        `rotation` is (cosines, sines) of the rows' positions.
         """
         num, group = len(x), self.shape.num_heads // self.shape.num_kv_heads
         v = self.v_proj(x).view(num, -1, self.shape.head_dim)
-        k = rotate(self.k_proj(x).view(num, -1, self.shape.head_dim), *turn).to(v.dtype)
+        k = rotate(self.k_proj(x).view(num, -1, self.shape.head_dim), *rotation).to(v.dtype)
         return k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 
     def forward(
         self,
         x: Tensor,
-        turn: tuple[Tensor, Tensor],
+        rotation: tuple[Tensor, Tensor],
         layout: AnchorLayout,
-        first: tuple[list[Tensor], list[Tensor]],
-        later: list[tuple[Tensor, Tensor]],
+        row_kv: tuple[list[Tensor], list[Tensor]],
+        step_kv: list[tuple[Tensor, Tensor]],
     ) -> Tensor:
         """Return the attention [anchors, hidden] of x [anchors, 2 * hidden].
 
-        `first` has keys [members, heads, dim, rows] and values [members, heads, rows, dim] for each
-        piece; an anchor sees the rows up to its own. `later` has keys and values [anchors, heads,
-        dim] of each step after the first; an anchor sees its own.
+        `row_kv` has keys [members, heads, dim, rows] and values [members, heads, rows, dim] for
+        each piece; an anchor sees the rows up to its own. `step_kv` has keys and values [anchors,
+        heads, dim] of each step after the first; an anchor sees its own.
         """
         num, dim = len(x), self.shape.head_dim
-        q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0][0].dtype)
-        own = [(q * k).sum(-1).float() * dim**-0.5 for k, _ in later]  # [anchors, heads] each
+        q = rotate(self.q_proj(x).view(num, -1, dim), *rotation).to(row_kv[0][0].dtype)
+        # [anchors, heads] for each step.
+        step_scores = [(q * k).sum(-1).float() * dim**-0.5 for k, _ in step_kv]
         spread = layout.anchors.spread
-        columns = zip(*map(spread, own), strict=True) if own else repeat(())
-        values_of_later = zip(*(spread(v) for _, v in later), strict=True) if own else repeat(())
+        columns = zip(*map(spread, step_scores), strict=True) if step_kv else repeat(())
+        step_values = zip(*(spread(v) for _, v in step_kv), strict=True) if step_kv else repeat(())
         pieces = zip(
-            first[0], first[1], spread(q), layout.hidden, columns, values_of_later, strict=False
+            row_kv[0], row_kv[1], spread(q), layout.hidden, columns, step_values, strict=False
         )
         mixed = []
-        for keys, values, queries, hidden, scores_of_own, values_of_own in pieces:
+        for keys, values, queries, hidden, own_scores, own_values in pieces:
             scores = (queries.transpose(1, 2) @ keys).float() * dim**-0.5
             scores = scores.masked_fill(hidden, float("-inf"))
-            added = (each.transpose(1, 2)[..., None] for each in scores_of_own)
+            added = (each.transpose(1, 2)[..., None] for each in own_scores)
             weights = torch.cat([scores, *added], dim=-1).softmax(dim=-1).to(values.dtype)
             length = values.shape[2]
             out = weights[..., :length] @ values
-            for step, v in enumerate(values_of_own):
+            for step, v in enumerate(own_values):
                 out = out + weights[..., length + step, None] * v.transpose(1, 2)
             mixed.append(out.transpose(1, 2))
         projected: Tensor = self.o_proj(layout.anchors.gather(mixed).flatten(1))
@@ -98,7 +99,7 @@ class Attention(nn.Module):
 class Midlayer(nn.Module):
     """The decoder layer, which reads [embedding of the next token; state]."""
 
-    def __init__(self, shape: StudentShape) -> None:
+    def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
         self.mlp = MLP(shape)
@@ -123,7 +124,7 @@ class Eagle3(nn.Module):
 
     def __init__(
         self,
-        shape: StudentShape,
+        shape: DraftShape,
         embed: Tensor,
         rows: Tensor,
         draft_ids: Tensor,
@@ -163,18 +164,18 @@ class Eagle3(nn.Module):
             for at, longest in zip(anchors.spread(positions[rows]), packing.longest, strict=True)
         ]
         layout = AnchorLayout(anchors, hidden)
-        turn = (cos[positions][:, None], sin[positions][:, None])
-        k, v = map(packing.spread, layer.self_attn.keys_values(x, turn))
-        first = ([each.permute(0, 2, 3, 1) for each in k], [each.transpose(1, 2) for each in v])
-        later: list[tuple[Tensor, Tensor]] = []
+        rotation = (cos[positions][:, None], sin[positions][:, None])
+        k, v = map(packing.spread, layer.self_attn.keys_values(x, rotation))
+        row_kv = ([each.permute(0, 2, 3, 1) for each in k], [each.transpose(1, 2) for each in v])
+        step_kv: list[tuple[Tensor, Tensor]] = []
         x, state = x[rows], fused[rows]
         for step in range(num_steps):
             at = positions[rows] + step
-            turn = (cos[at][:, None], sin[at][:, None])
+            rotation = (cos[at][:, None], sin[at][:, None])
             if step:
                 x = layer.inputs(self.embed[batch.tokens[rows + step]], state)
-                later.append(layer.self_attn.keys_values(x, turn))
-            state = state + layer.self_attn(x, turn, layout, first, later)
+                step_kv.append(layer.self_attn.keys_values(x, rotation))
+            state = state + layer.self_attn(x, rotation, layout, row_kv, step_kv)
             state = state + layer.mlp(layer.post_attention_layernorm(state))
             logits: Tensor = self.lm_head(self.norm(state))
             yield logits

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from specdec.builder.distill.answers.reader import Reader
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.evaluate import Conversation
-from specdec.builder.distill.training.learner import device
 
 
 def with_features(
@@ -18,7 +18,7 @@ def with_features(
 ) -> Iterator[tuple[str, Example]]:
     """Yield (column, example) of each conversation whose answer has two tokens or more."""
     items = [item for item in items if len(item.answer) > 1]
-    reader = Reader(target_dir, device(), taps)
+    reader = Reader(target_dir, training_device(), taps)
     for item in items:
         nothing = torch.empty(len(item.answer), 0)
         bare = Example(0, torch.tensor(item.prompt), torch.tensor(item.answer), nothing, nothing)

@@ -1,4 +1,4 @@
-"""The learner of a head: each step against the teacher's probabilities for its draft token."""
+"""The learner of a head: each step against the target's probabilities for its draft token."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from specdec.builder.distill import data, measure
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.training import loss
-from specdec.builder.distill.training.learner import HeldOut, device
+from specdec.builder.distill.training.learner import HeldOut
 from specdec.builder.heads.batch import HeadBatch, collate
-
-PAD_STEP = 256
-"""Step to a multiple of which the rows of a batch are padded."""
 
 
 class Head(Protocol):
@@ -31,7 +29,7 @@ class HeadLearner:
     """A head in training; the loss of each step weighs `decay` times that of the step before."""
 
     def __init__(self, head: nn.Module, vocab_size: int, num_steps: int, decay: float) -> None:
-        self.device = device()
+        self.device = training_device()
         self.module = head.to(self.device)
         self.num_steps, self.decay = num_steps, decay
         self.table = data.target_to_draft(self._head.draft_ids.cpu(), vocab_size).to(self.device)
@@ -42,7 +40,7 @@ class HeadLearner:
         return head
 
     def loss(self, group: Sequence[Example]) -> Tensor:
-        batch = collate(group, self.device, self.num_steps, PAD_STEP)
+        batch = collate(group, self.device, self.num_steps, data.PAD_STEP)
         total = torch.zeros((), device=self.device)
         weight = 1.0
         for number, logits in enumerate(self._head.steps(batch, self.num_steps)):

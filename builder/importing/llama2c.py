@@ -68,7 +68,19 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
         eos_token_id=2,
     )
     config.dtype = "bfloat16"
-    kv_dim = dim // num_heads * num_kv_heads
+    weights, end = _read_weights(content, config)
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(weights)
+    model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=2)
+    return model, end
+
+
+def _read_weights(content: memoryview, config: LlamaConfig) -> tuple[dict[str, Tensor], int]:
+    """Return the weights after the header by transformers' names, and the offset of their end."""
+    dim, hidden, num_layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    num_heads = config.num_attention_heads
+    num_kv_heads = config.num_key_value_heads or num_heads
+    head_dim = dim // num_heads
     offset = _HEADER.size
 
     def take(*shape: int) -> Tensor:
@@ -77,12 +89,12 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
         offset += array.nbytes
         return torch.from_numpy(array.copy())
 
-    embedding = take(vocab, dim)
+    embedding = take(config.vocab_size, dim)
     stacks = {
         "input_layernorm": take(num_layers, dim),
         "self_attn.q_proj": _halved(take(num_layers, dim, dim), num_heads),
-        "self_attn.k_proj": _halved(take(num_layers, kv_dim, dim), num_kv_heads),
-        "self_attn.v_proj": take(num_layers, kv_dim, dim),
+        "self_attn.k_proj": _halved(take(num_layers, head_dim * num_kv_heads, dim), num_kv_heads),
+        "self_attn.v_proj": take(num_layers, head_dim * num_kv_heads, dim),
         "self_attn.o_proj": take(num_layers, dim, dim),
         "post_attention_layernorm": take(num_layers, dim),
         "mlp.gate_proj": take(num_layers, hidden, dim),
@@ -90,15 +102,13 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
         "mlp.up_proj": take(num_layers, hidden, dim),
     }
     weights = {"model.norm.weight": take(dim)}
-    take(2, context, dim // num_heads // 2)  # skip the rotary table: transformers computes it
+    # Skip the rotary table: transformers computes it.
+    take(2, config.max_position_embeddings, head_dim // 2)
     for name, stack in stacks.items():
         for number, weight in enumerate(stack):
             weights[f"model.layers.{number}.{name}.weight"] = weight
     weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = embedding
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(weights)
-    model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=2)
-    return model, offset
+    return weights, offset
 
 
 def _halved(rows: Tensor, num_heads: int) -> Tensor:

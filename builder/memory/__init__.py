@@ -6,7 +6,8 @@
 
 All of it is computed from shapes. Weights and KV cache are exact (shapes times item sizes).
 Activations, the buffers of runtime and decoder, and the CUDA context are estimates. They were
-compared with what TensorRT-LLM printed for known engines (tests/unit/builder/test_memory.py).
+compared with what TensorRT-LLM printed for known engines
+(tests/unit/builder/memory/test_memory.py).
 """
 
 from specdec.builder.memory.plan import DeviceMemory, EngineMemory, MemoryPlan, plan_memory

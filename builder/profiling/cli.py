@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import parameters_of, set_parameters
 from specdec.builder.profiling.load import choices_of, prompts_of, send_load
 from specdec.builder.profiling.report import report
 from specdec.builder.profiling.server import (
@@ -72,6 +72,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"default: {PROFILE} in the repository's {ORCHESTRATOR}, whose control_profile is set",
     )
+    _add_server(parser)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +11,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from specdec.builder.errors import BuildError
+from specdec.builder.prompt_files import FilePrompt, read_prompts, shipped
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.drafting.names import LOOKUP
 from specdec.settings.orchestrator import OrchestratorSettings
 
-SHIPPED = Path(__file__).parents[1] / "prompts"
-"""Folder of the shipped prompts, one file for each task."""
 PROMPTS_PER_TASK = 4
 """Shipped prompts taken from each task."""
 LENGTHS = {"lookup": (1, 3, 7), "draft model": (1, 2, 4), "head": (1, 3, 6)}
@@ -28,14 +25,6 @@ MIN_REQUESTS = 6
 """Fewest requests of a choice at a load."""
 REQUESTS_PER_STREAM = 2
 """Requests of a choice by each stream, if these are more than MIN_REQUESTS together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """The text of a request and its task; if that is None, the server classifies the text."""
-
-    text: str
-    task: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +38,16 @@ class Choice:
         return "auto" if self.drafter is None else f"{self.drafter}:{self.num_draft_tokens}"
 
 
-def prompts_of(path: Path | None) -> list[Prompt]:
-    """Return the prompts of a file with {"prompt": text} on each line, and "task" if it is known.
+def prompts_of(path: Path | None) -> list[FilePrompt]:
+    """Return the prompts of a file; without one, some shipped prompts of each task, in turn.
 
-    Without a file, return some shipped prompts of each task, the tasks in turn. Raises BuildError,
-    which names a malformed line.
+    The server classifies prompts whose file names no task. Raises BuildError for a malformed file.
     """
     if path is not None:
-        return _read(path, None)
-    files = sorted(SHIPPED.glob("*.jsonl"))
-    if not files:
-        raise BuildError(f"{SHIPPED} has no prompts; give yours with --prompts FILE")
-    by_task = [_read(file, file.stem)[:PROMPTS_PER_TASK] for file in files]
-    return [prompt for turn in zip(*by_task, strict=True) for prompt in turn]
-
-
-def _read(path: Path, task: str | None) -> list[Prompt]:
-    """Return the prompts of a file; `task` is that of lines without one."""
-    found = []
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise BuildError(f"{path} cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            fields = json.loads(line)
-            text, label = fields["prompt"], fields.get("task", task)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            text = label = None
-        if not isinstance(text, str) or not isinstance(label, str | None):
-            raise BuildError(
-                f'{path}, line {number}: a line is {{"prompt": text}}, with "task" if it is known'
-            )
-        found.append(Prompt(text, label))
-    if not found:
-        raise BuildError(f"{path} has no prompts")
-    return found
+        return read_prompts(path)
+    by_task = itertools.groupby(shipped(), key=lambda pair: pair[0])
+    some = [list(itertools.islice(pairs, PROMPTS_PER_TASK)) for _, pairs in by_task]
+    return [FilePrompt(text, task) for turn in zip(*some, strict=True) for task, text in turn]
 
 
 def choices_of(settings: OrchestratorSettings) -> tuple[Choice, ...]:
@@ -109,7 +72,7 @@ def choices_of(settings: OrchestratorSettings) -> tuple[Choice, ...]:
 
 def send_load(
     client: GrpcClient,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[FilePrompt],
     choices: Sequence[Choice],
     loads: Sequence[int],
     max_tokens: int,
@@ -139,7 +102,7 @@ def _salts() -> Iterator[str]:
     return (f"({run}-{number}) " for number in itertools.count())
 
 
-def _request(prompt: Prompt, choice: Choice, salt: str, max_tokens: int) -> GenerationRequest:
+def _request(prompt: FilePrompt, choice: Choice, salt: str, max_tokens: int) -> GenerationRequest:
     return GenerationRequest(
         messages=[{"role": "user", "content": salt + prompt.text}],
         max_tokens=max_tokens,

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import set_parameters
 from specdec.launch.launcher import TritonServer
 from specdec.serving.control_plane import SAVE_PERIOD_S
 

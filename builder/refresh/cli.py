@@ -55,6 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 refreshed or no better, 3 acceptance fell on the held-out prompts, "
         "4 rolled back, 1 it could not be done."
     )
+    _add_prompts(parser)
+    _add_drafts(parser)
+    _add_training(parser)
+    _add_servers(parser)
+
+
+def _add_prompts(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--prompts",
@@ -74,32 +81,57 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="use only the log's prompts of these tenants",
     )
     parser.add_argument(
-        "--work", type=Path, required=True, help="folder for the run, which a later run resumes"
+        "--max-prompts",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="number of prompts to use: the newest (default: %(default)s)",
     )
+    parser.add_argument(
+        "--max-prompt",
+        type=int,
+        default=512,
+        metavar="TOKENS",
+        help="leave longer prompts out (default: %(default)s)",
+    )
+
+
+def _add_drafts(parser: argparse.ArgumentParser) -> None:
     add_repository_option(parser)
     parser.add_argument("--draft", default="draft", metavar="MODEL", help="default: %(default)s")
     parser.add_argument(
         "--head", metavar="NAME", help="the target's head of this name instead of a draft model"
     )
     parser.add_argument("--target", default="target", metavar="MODEL", help="default: %(default)s")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--max-prompts",
+        "--work", type=Path, required=True, help="folder for the run, which a later run resumes"
+    )
+    parser.add_argument(
+        "--max-new",
         type=int,
-        default=2000,
-        metavar="N",
-        help="number of prompts to use: the newest",
+        default=192,
+        metavar="TOKENS",
+        help="length of an answer (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-prompt", type=int, default=512, metavar="TOKENS", help="leave longer prompts out"
+        "--minutes",
+        type=float,
+        default=30.0,
+        help="time limit of answering and of training, each (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-new", type=int, default=192, metavar="TOKENS", help="length of an answer"
+        "--num-workers",
+        type=int,
+        default=2,
+        help="processes that answer on a CPU (default: %(default)s)",
     )
-    parser.add_argument(
-        "--minutes", type=float, default=30.0, help="time limit of answering and of training, each"
-    )
-    parser.add_argument("--num-workers", type=int, default=2, help="processes that answer on a CPU")
-    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=20, help="default: %(default)s")
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         nargs="+",
@@ -120,7 +152,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the key file that the servers were started with (`specdec serve --admin-key-file`)",
     )
-    trial = TrialSettings()
+    parser.add_argument(
+        "--rebuild",
+        metavar="COMMAND",
+        help="command that compiles the engine from $SPECDEC_CHECKPOINT, run in the new version's "
+        "folder",
+    )
+    _add_trial(parser, TrialSettings())
+
+
+def _add_trial(parser: argparse.ArgumentParser, trial: TrialSettings) -> None:
     parser.add_argument(
         "--trial-rounds",
         type=int,
@@ -141,10 +182,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=trial.max_drop,
         metavar="SHARE",
         help="share of the acceptance rate that may be lost (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rebuild",
-        metavar="COMMAND",
-        help="command that compiles the engine from $SPECDEC_CHECKPOINT, run in the new version's "
-        "folder",
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.builder.distill import prompts
 from specdec.builder.distill.prompts import Prompt, separation
 from specdec.builder.distill.seeding import seeded
 from specdec.builder.errors import BuildError
+from specdec.builder.prompt_files import read_prompts
 from specdec.serving.request.prompt_log import read_log
 
 MIN_PROMPTS = 100
@@ -22,7 +22,7 @@ def from_files(files: Sequence[Path]) -> list[Prompt]:
     Prompts that share a run of words with a benchmark prompt are left out. Raises BuildError if a
     file cannot be read or a line is not of this form.
     """
-    found = {text: path.stem for path in files for text in prompts.read(path)}
+    found = {each.text: path.stem for path in files for each in read_prompts(path)}
     pairs = separation.separate([(kind, text) for text, kind in found.items()])
     return [Prompt(0, kind, [{"role": "user", "content": text}]) for kind, text in pairs]
 

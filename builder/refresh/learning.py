@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.arithmetic import autocast, training_device
 from specdec.builder.distill.data import Example
-from specdec.builder.distill.kinds import Kind
 from specdec.builder.distill.measure import Acceptance
-from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.trainable import TrainableDraft
+from specdec.builder.distill.training.learner import Learner, TrainSettings
+from specdec.builder.distill.training.run_state import BEST, RunState
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
 
@@ -71,7 +72,7 @@ def split(examples: list[Example]) -> Answered:
 
 
 def learn(
-    kind: Kind,
+    kind: TrainableDraft,
     served: Path,
     target: Path,
     answered: Answered,
@@ -88,15 +89,15 @@ def learn(
     learner = kind.continued(served, target)
     trainer = Trainer(learner, answered.training, answered.choosing, run, settings)
     trainer.run(is_continued=True)
-    best = torch.load(run / "best.pt", map_location=trainer.device, weights_only=True)
-    learner.module.load_state_dict(best["student"])
-    kind.write(learner, target, {"steps_of_refresh": best["step"]}, out)
+    best = RunState.load(run / BEST, trainer.device)
+    learner.module.load_state_dict(best.weights)
+    kind.write(learner, target, {"steps_of_refresh": best.step}, out)
     after = acceptance(kind.served(out, target), answered.measuring, settings)
-    return Outcome(before, after, best["step"])
+    return Outcome(before, after, best.step)
 
 
 def acceptance(learner: Learner, measuring: list[Example], settings: TrainSettings) -> Acceptance:
     """Return the greedy acceptance on `measuring`, with `settings.num_draft` tokens in a draft."""
     learner.module.eval()
-    with torch.inference_mode(), autocast(device()):
+    with torch.inference_mode(), autocast(training_device()):
         return learner.evaluate(measuring, settings.num_draft).acceptance

@@ -12,11 +12,11 @@ from transformers import AutoTokenizer
 
 from specdec.builder.distill import data, evaluate, prompts
 from specdec.builder.distill.answers.answering import AnswerSettings, answer
-from specdec.builder.distill.kinds import DraftModel, Kind
+from specdec.builder.distill.trainable import DraftModel, TrainableDraft
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.hashes import directory_sha256
-from specdec.builder.heads.kind import TargetHead
+from specdec.builder.heads.trainable import DraftHead
 from specdec.builder.refresh import gathering, learning, swapping
 from specdec.builder.refresh.learning import Outcome
 from specdec.builder.refresh.trial import TrialSettings, Verdict
@@ -33,7 +33,7 @@ all rounds since the server started are the baseline."""
 class Subject:
     """The draft to be refreshed and its target, as they are served when the command starts."""
 
-    kind: Kind
+    kind: TrainableDraft
     drafter: str
     """Name of the draft in the metrics: the draft model or the head."""
     model: Path
@@ -47,7 +47,7 @@ class Subject:
     def of(cls, options: argparse.Namespace) -> Subject:
         """Find draft and target that the options name. Raises BuildError without weights."""
         repository: Path = options.model_repository
-        kind: Kind = DraftModel() if options.head is None else TargetHead()
+        kind: TrainableDraft = DraftModel() if options.head is None else DraftHead()
         model = repository / (options.draft if options.head is None else options.target)
         return cls(
             kind,
@@ -116,7 +116,7 @@ class Refresh:
                 f"refresh: an earlier run ended during its trial of {version}; rolling back",
                 flush=True,
             )
-            swapping.go_back(model, version, self.servers)
+            swapping.roll_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:
         """Prepare the work folder, and empty it unless it was made for this target and draft."""

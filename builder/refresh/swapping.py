@@ -1,4 +1,4 @@
-"""Model versions of a refreshed draft: add one, serve it on trial, keep it or go back."""
+"""Model versions of a refreshed draft: add one, serve it on trial, keep it or roll back."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def swap(
                 server.load(model.name)
     except BaseException:
         with suppress(BuildError):  # The first error is the one to report.
-            go_back(model, version, servers)
+            roll_back(model, version, servers)
         raise
     if trial.verdict is not Verdict.KEEP:
-        go_back(model, version, servers[:1])
+        roll_back(model, version, servers[:1])
     else:
         (version / ON_TRIAL).unlink()
         _prune(model)
@@ -110,7 +110,7 @@ def swap(
     return Swap(trial, int(served.name), load_s, num_requests)
 
 
-def go_back(model: Path, version: Path, servers: Sequence[Server]) -> None:
+def roll_back(model: Path, version: Path, servers: Sequence[Server]) -> None:
     """Remove `version` and let the servers load the version before it.
 
     It is removed first, so that a server starting at this moment does not find it. Raises

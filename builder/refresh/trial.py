@@ -19,7 +19,7 @@ CLEARLY = 3.0
 MAX_FAILURES = 5
 """Failed calls that are always allowed; beyond that, one call in ten may fail."""
 MAX_UNREADABLE_S = 60.0
-"""Seconds without a readable metrics page after which the draft is taken back."""
+"""Seconds without a readable metrics page after which the draft is rolled back."""
 
 
 class Verdict(Enum):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from specdec.builder.errors import BuildError
 from specdec.launch.admin_key import ADMIN_HEADER
+from specdec.metrics_page import samples_on
 
 LOAD_TIMEOUT_S = 600.0
 PAGE_TIMEOUT_S = 10.0
 METRICS_PORT = 8002
-_SAMPLE = re.compile(r"^specdec_(\w+?)(?:{(.*)})? (\S+)$", re.MULTILINE)
+_REQUESTS = "specdec_requests_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +98,26 @@ class Server:
         try:
             with urllib.request.urlopen(url, timeout=PAGE_TIMEOUT_S) as answer:  # noqa: S310
                 page = answer.read().decode()
+            return counters_of(page, drafter)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise BuildError(f"the metrics page {url} cannot be read: {error}") from error
-        return counters_of(page, drafter)
 
 
 def counters_of(page: str, drafter: str) -> Counters:
     """Sum the samples of a Prometheus page that have the label `drafter`.
 
-    Requests are counted for all drafters.
+    Requests are counted for all drafters. Raises ValueError if it is no such page.
     """
-    sums: dict[str, float] = {}
-    for name, labels, value in _SAMPLE.findall(page):
-        if name == "requests_total" or f'drafter="{drafter}"' in labels:
-            sums[name] = sums.get(name, 0.0) + float(value)
+    sums: defaultdict[str, float] = defaultdict(float)
+    for name, labels, value in samples_on(page):
+        if name == _REQUESTS or labels.get("drafter") == drafter:
+            sums[name] += value
     return Counters(
-        sums.get("num_drafts_total", 0.0),
-        sums.get("num_draft_tokens_total", 0.0),
-        sums.get("num_accepted_tokens_total", 0.0),
-        sums.get("draft_failures_total", 0.0),
-        sums.get("requests_total", 0.0),
+        num_rounds=sums["specdec_num_drafts_total"],
+        num_draft_tokens=sums["specdec_num_draft_tokens_total"],
+        num_accepted_tokens=sums["specdec_num_accepted_tokens_total"],
+        num_failures=sums["specdec_draft_failures_total"],
+        num_requests=sums[_REQUESTS],
     )
 
 

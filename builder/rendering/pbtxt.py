@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specdec.builder.parameters import parameter_line
+from specdec.builder.config_file import parameter_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specdec.builder.checkpoints.files import TOKENIZER_FILES
 from specdec.builder.checkpoints.tokenizers import TOKENIZER
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
@@ -21,7 +22,6 @@ from specdec.builder.fingerprint import fingerprint
 from specdec.builder.importing.packages import CACHE
 from specdec.builder.memory import KvShare, kv_shares, plan_memory
 from specdec.builder.outputs import link_or_copy
-from specdec.builder.parameters import parameters_of, set_parameters
 from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
 from specdec.builder.rendering.llmapi import loaded_models, write_llmapi_model
 from specdec.builder.rendering.manifest import write_manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specdec.builder.description import EngineDescription, PairDescription
+from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
 from specdec.builder.memory import KvShare
 from specdec.builder.rendering.launch import Launch
 from specdec.builder.rendering.pbtxt import ModelConfig, Parameter
@@ -55,6 +55,18 @@ def write_compiled_model(
     (model / "config.pbtxt").write_text(config.text(), "utf-8")
 
 
+_FIXED = (
+    Parameter("exclude_input_in_output", "true"),
+    Parameter("cancellation_check_period_ms", "100"),
+    Parameter("stats_check_period_ms", "100"),
+    Parameter("recv_poll_period_ms", "0"),
+    Parameter("normalize_log_probs", "true"),
+    Parameter("multi_block_mode", "true"),
+    Parameter("speculative_decoding_fast_logits", "false", "Draft logits come with the request."),
+)
+"""Parameters with the same value in every engine."""
+
+
 def _parameters(
     pair: PairDescription,
     engine: EngineDescription,
@@ -76,6 +88,23 @@ def _parameters(
         Parameter("max_beam_width", "1", "Draft tokens are verified with one beam."),
         Parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no"),
         Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
+        *_kv_cache(share),
+        *_FIXED,
+    ]
+    if ranks := launch.participants.get(engine.name):
+        ids = ";".join(",".join(map(str, each)) for each in ranks)
+        parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
+    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
+        parameters.append(
+            Parameter("enable_chunked_context", "true", "A context may be longer than one step.")
+        )
+    if engine is pair.target and pair.self_speculation is not None:
+        parameters += _own_speculation(pair.self_speculation)
+    return parameters
+
+
+def _kv_cache(share: KvShare) -> list[Parameter]:
+    return [
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
             f"{share.fraction:.2f}",
@@ -89,28 +118,13 @@ def _parameters(
             "A round sends the whole context again, which must not be computed again; a target\n"
             "that takes drafts does not load without it.",
         ),
-        Parameter("exclude_input_in_output", "true"),
-        Parameter("cancellation_check_period_ms", "100"),
-        Parameter("stats_check_period_ms", "100"),
-        Parameter("recv_poll_period_ms", "0"),
-        Parameter("normalize_log_probs", "true"),
-        Parameter("multi_block_mode", "true"),
-        Parameter(
-            "speculative_decoding_fast_logits", "false", "Draft logits come with the request."
-        ),
     ]
-    if ranks := launch.participants.get(engine.name):
-        ids = ";".join(",".join(map(str, each)) for each in ranks)
-        parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
-    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
-        parameters.append(
-            Parameter("enable_chunked_context", "true", "A context may be longer than one step.")
-        )
-    head = pair.self_speculation
-    if head is not None and engine is pair.target:
-        parameters.append(Parameter("decoding_mode", head.mode, "The engine speculates by itself."))
-        for name in ("window_size", "ngram_size", "verification_set_size"):
-            value = getattr(head, name)
-            if head.mode == "lookahead" and value is not None:
-                parameters.append(Parameter(f"lookahead_{name}", str(value)))
+
+
+def _own_speculation(own: SelfSpeculation) -> list[Parameter]:
+    parameters = [Parameter("decoding_mode", own.mode, "The engine speculates by itself.")]
+    for name in ("window_size", "ngram_size", "verification_set_size"):
+        value = getattr(own, name)
+        if own.mode == "lookahead" and value is not None:
+            parameters.append(Parameter(f"lookahead_{name}", str(value)))
     return parameters

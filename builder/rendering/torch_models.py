@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
+from specdec.builder.config_file import ConfigFile
 from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.importing.conversion import import_model
 from specdec.builder.importing.models import known_models
 from specdec.builder.outputs import link_or_copy
-from specdec.builder.parameters import set_parameters
 from specdec.builder.rendering.launch import LAUNCH_FILE
 from specdec.builder.rendering.warmup import write_warmup
 from specdec.builder.repository.add_draft import add_draft
@@ -110,8 +109,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
         )
     head = pair.self_speculation
     num_tokens = pair.load.num_sequences * pair.load.sequence_len
-    set_parameters(
-        model,
+    config = ConfigFile.read(model).with_parameters(
         device=_device(engine),
         dtype=engine.precision.dtype,
         weight_dtype=_weight_dtype(engine, is_target=is_target),
@@ -122,13 +120,10 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
         max_num_sequences=str(limits.max_batch_size),
         max_tokens_in_paged_kv_cache=str(num_tokens),
     )
-    path = model / "config.pbtxt"
-    text = path.read_text("utf-8")
-    count = max(1, len(engine.placement.instances))
-    text = re.sub(r"^(instance_group \[ { count: )1", rf"\g<1>{count}", text, flags=re.MULTILINE)
+    num_instances = max(1, len(engine.placement.instances))
     drafts = min(pair.speculation.num_draft_tokens, limits.max_draft_len) if is_target else 0
     warmup = write_warmup(model, num_draft_tokens=drafts)
-    path.write_text(f"{text.rstrip()}\n\n{warmup}\n", "utf-8")
+    config.with_instances(num_instances).with_statements([warmup]).write(model)
 
 
 def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:

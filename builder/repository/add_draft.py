@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from specdec.builder.checkpoints.compatibility import check_pair, has_same_vocabulary
+from specdec.builder.checking.compatibility import check_pair, has_same_vocabulary
 from specdec.builder.checkpoints.files import read_config
-from specdec.builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from specdec.builder.checkpoints.vocabulary import shared_vocabulary
+from specdec.builder.config_file import CONFIG, ConfigFile
 from specdec.builder.description.engine import TOKENS, TRANSLATIONS
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import parameters_in, parameters_of, set_parameters, with_parameters
-from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.options import add_repository_option, check_drafter_name
+from specdec.builder.repository.restricting import restrict
 from specdec.builder.repository.weights import WEIGHTS
-from specdec.drafting.registry import RESERVED
 
 PATTERN = "draft"
 """Model whose config.pbtxt and model.py are copied for a new draft."""
@@ -67,42 +66,49 @@ def add_draft(
     the target, a needless translation, or a missing pattern.
     """
     target, model = repository / "target" / WEIGHTS, repository / name
-    if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
-        raise BuildError(f"a draft cannot be named {name!r}: the name is reserved or malformed")
+    check_drafter_name("a draft", name)
     if model.exists():
         raise BuildError(f"{model} exists; choose another name")
-    orchestrator = repository / "specdec" / "config.pbtxt"
-    config = _appended(orchestrator, orchestrator.read_text("utf-8"), DRAFTS, name)
+    orchestrator = ConfigFile.read(repository / "specdec").with_item(DRAFTS, name)
     # Written beside the repository: a server that watches it must not see half a model.
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
         new = Path(scratch) / name
         _write_model(pattern or repository / PATTERN, name, checkpoint, new)
         if has_same_vocabulary(target, checkpoint):
-            if translation is not None:
-                raise BuildError(
-                    f"{checkpoint} has the target's vocabulary, so nothing is translated: leave "
-                    "--translation out"
-                )
+            _check_translation(translation, checkpoint)
             check_pair(target, checkpoint)
-            _check_context(parameters_in(config, orchestrator), checkpoint)
+            _check_context(orchestrator.parameters(), checkpoint)
             shutil.copytree(checkpoint, new / WEIGHTS)
             vocabulary = "the target's vocabulary"
         else:
-            shared = shared_vocabulary(target, checkpoint)
-            chosen = translation or shared.translation
-            if chosen == TOKENS:
-                restrict(checkpoint, shared, new / WEIGHTS)
-            else:
-                shutil.copytree(checkpoint, new / WEIGHTS)
+            vocabulary = _write_translated(target, checkpoint, translation, new / WEIGHTS)
             tokenizer_dir = f"{name}=../../{name}/{WEIGHTS}"
-            config = _appended(orchestrator, config, "draft_tokenizer_dirs", tokenizer_dir)
-            vocabulary = (
-                f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens "
-                f"are among the target's {shared.num_target}; drafts are translated by {chosen}"
-            )
+            orchestrator = orchestrator.with_item("draft_tokenizer_dirs", tokenizer_dir)
         new.rename(model)
-    orchestrator.write_text(config, "utf-8")
+    orchestrator.write(repository / "specdec")
     return vocabulary
+
+
+def _check_translation(translation: str | None, checkpoint: Path) -> None:
+    if translation is not None:
+        raise BuildError(
+            f"{checkpoint} has the target's vocabulary, so nothing is translated: leave "
+            "--translation out"
+        )
+
+
+def _write_translated(target: Path, checkpoint: Path, translation: str | None, output: Path) -> str:
+    """Write the weights of a cross-vocabulary draft; return a sentence about its vocabulary."""
+    shared = shared_vocabulary(target, checkpoint)
+    chosen = translation or shared.translation
+    if chosen == TOKENS:
+        restrict(checkpoint, shared, output)
+    else:
+        shutil.copytree(checkpoint, output)
+    return (
+        f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens are among "
+        f"the target's {shared.num_target}; drafts are translated by {chosen}"
+    )
 
 
 def _check_context(parameters: Mapping[str, str], checkpoint: Path) -> None:
@@ -121,24 +127,13 @@ def _check_context(parameters: Mapping[str, str], checkpoint: Path) -> None:
 
 def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
     """Copy config.pbtxt and model.py of `pattern`, with the draft's name and its max_seq_len."""
-    try:
-        text = (pattern / "config.pbtxt").read_text("utf-8")
-    except OSError as error:
-        message = f"{pattern.parent} has no model {PATTERN!r} to take the configuration from"
-        raise BuildError(message) from error
-    (new / WEIGHTS).parent.mkdir(parents=True)
-    shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")
-    text, count = re.subn(rf'^name: "{PATTERN}"', f'name: "{name}"', text, flags=re.MULTILINE)
-    if count != 1:
-        raise BuildError(f"{pattern}/config.pbtxt has the line `name: {PATTERN!r}` {count} times")
-    (new / "config.pbtxt").write_text(text, "utf-8")
-    limit = parameters_of(new).get("max_seq_len", "")
+    if not (pattern / CONFIG).is_file():
+        raise BuildError(f"{pattern.parent} has no model {PATTERN!r} to take its configuration")
+    config = ConfigFile.read(pattern).with_name(name)
+    limit = config.parameters().get("max_seq_len", "")
     positions = read_config(checkpoint).get("max_position_embeddings")
     if limit.isdecimal() and positions is not None:
-        set_parameters(new, max_seq_len=str(min(int(limit), positions)))
-
-
-def _appended(path: Path, config: str, parameter: str, value: str) -> str:
-    """Return the text of `path` with `value` added to a comma-separated parameter."""
-    old = parameters_in(config, path).get(parameter, "")
-    return with_parameters(config, path, **{parameter: ",".join(filter(None, (old, value)))})
+        config = config.with_parameters(max_seq_len=str(min(int(limit), positions)))
+    (new / WEIGHTS).parent.mkdir(parents=True)
+    shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")
+    config.write(new)

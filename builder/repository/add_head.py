@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from specdec.builder.checkpoints.files import read_config
+from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import set_parameters
-from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.options import add_repository_option, check_drafter_name
 from specdec.builder.repository.weights import HEAD, WEIGHTS, fill_head
-from specdec.drafting.registry import RESERVED
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +33,7 @@ def add_head(repository: Path, name: str, head: Path) -> str:
     invalid name, a head that is incomplete or made for another target, and a repository whose
     target has no weights.
     """
-    if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
-        raise BuildError(f"a head cannot be named {name!r}: the name is reserved or malformed")
+    check_drafter_name("a head", name)
     target, output = repository / "target" / WEIGHTS, repository / "target" / HEAD
     if not target.is_dir():
         raise BuildError(f"{target} has no weights: run `specdec build pair` first")

@@ -7,12 +7,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from specdec.builder.config_file import ConfigFile, parameter_line, parameters_of
 from specdec.builder.errors import BuildError
 from specdec.builder.outputs import link_or_copy
-from specdec.builder.parameters import parameter_line, parameters_of, set_parameters
+from specdec.builder.repository.add_draft import DRAFTS
 from specdec.builder.repository.options import add_repository_option
 from specdec.builder.repository.weights import WEIGHTS
 from specdec.deployment.versions import CHECKPOINT, HEAD, served_version
+from specdec.errors import ConfigurationError
+from specdec.settings.lists import read_names
 
 _CHECKPOINTS = "checkpoints"
 
@@ -38,18 +41,18 @@ def colocate(repository: Path, output: Path) -> list[str]:
     are hard links where the file system allows it. Returns the names of the engines. Raises
     BuildError if `output` exists, or if a model is missing or is no torch engine with weights.
     """
-    orchestrator = repository / "specdec" / "config.pbtxt"
-    try:
-        config = orchestrator.read_text("utf-8")
-    except OSError as error:
-        raise BuildError(f"{repository} has no model specdec: {error}") from error
+    config = ConfigFile.read(repository / "specdec")
     if output.exists():
         raise BuildError(f"{output} exists; choose another folder")
-    own = parameters_of(repository / "specdec")
-    drafts = own["tensorrt_llm_draft_model_name"].split(",")
-    names = [own["tensorrt_llm_model_name"], *filter(None, (name.strip() for name in drafts))]
+    own = config.parameters()
+    try:
+        names = [own["tensorrt_llm_model_name"], *read_names(DRAFTS, own[DRAFTS])]
+    except ConfigurationError as error:
+        raise BuildError(f"{config.path}: {error}") from error
     lines = [line for name in names for line in _engine_parameters(repository, name)]
-    config = config.replace("../../", f"../{_CHECKPOINTS}/").replace(f"/{WEIGHTS}", "")
+    moved = {name: _moved(value) for name, value in own.items() if _moved(value) != value}
+    # The profile was measured with separate processes.
+    config = config.with_parameters(**moved | {"control_profile": ""})
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         model = Path(scratch) / "repository" / "specdec"
@@ -61,9 +64,7 @@ def colocate(repository: Path, output: Path) -> list[str]:
             )
             if (version / HEAD).is_dir():
                 shutil.copytree(version / HEAD, model / _head_of(name), copy_function=link_or_copy)
-        text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
-        (model / "config.pbtxt").write_text(text, "utf-8")
-        set_parameters(model, control_profile="")  # It was measured with separate processes.
+        config.with_statements(["# Engines of this process.", *lines]).write(model)
         model.parent.rename(output)
     return names
 
@@ -76,6 +77,11 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
     if found.get("head_dir"):
         found["head_dir"] = f"../{_head_of(name)}"
     return [parameter_line(f"{name}.{key}", value) for key, value in found.items()]
+
+
+def _moved(value: str) -> str:
+    """Return a parameter's value with folders of other models moved into the orchestrator's."""
+    return value.replace("../../", f"../{_CHECKPOINTS}/").replace(f"/{WEIGHTS}", "")
 
 
 def _version(repository: Path, name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specdec.builder.checkpoints.compatibility import check_pair
+from specdec.builder.checking.compatibility import check_pair
 from specdec.builder.hashes import directory_sha256
 from specdec.builder.importing.cli import add_download_options
 from specdec.builder.importing.conversion import import_model
@@ -41,8 +41,8 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
 
     Shipped models that the repository lacks are copied to it. Directories that were made from the
     same input are kept, unless `force` is set. If the pair's draft is not stored yet, a notice is
-    printed and it is left out. `cache` is the folder for
-    downloads. Raises BuildError if weights cannot be downloaded, or draft or head does not fit.
+    printed and it is left out. `cache` is the folder for downloads. Raises BuildError if weights
+    cannot be downloaded, or draft or head does not fit.
     """
     copy_missing_models(model_repository)
     target = model_repository / "target" / WEIGHTS

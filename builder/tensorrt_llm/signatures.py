@@ -46,15 +46,7 @@ def accepted(kind: str, name: str, version: str) -> frozenset[str]:
     tables = _tables()[kind]
     if name not in tables:
         raise BuildError(f"{SIGNATURES_FILE.name} has no {name!r} among its {kind}")
-    table = tables[name]
-    since, until = table.get("since", {}), table.get("until", {})
-    names = {*table[_NAMES[kind]], *since, *until}
-    return frozenset(
-        each
-        for each in names
-        if Version(since.get(each, "0")) <= Version(version)
-        and (each not in until or Version(version) < Version(until[each]))
-    )
+    return frozenset(tables[name][_NAMES[kind]])
 
 
 def choices(command: str) -> dict[str, tuple[str, ...]]:

@@ -15,21 +15,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.clients import GenerationRequest, GenerationResult, GrpcClient, SpecdecError, collect
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.folders import default_model_repository
 from specdec.launch.launcher import LaunchError, TritonServer, port_from_environment
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.demo.prompts import DEMO_PROMPTS
+from specdec.loadtest.kit.asking import TimedAnswer, ask
+from specdec.loadtest.kit.ratios import rate
+from specdec.loadtest.kit.results import markdown_table
 
-NO_SPECULATION = 0  # The `num_draft_tokens` that switches speculation off.
-HEADER = ("task", "tokens/s off", "tokens/s on", "speed-up", "acceptance", "identical")
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """An answer and the time from sending the request to its last response, in seconds."""
-
-    result: GenerationResult
-    duration_s: float
+NO_SPECULATION = 0
+"""The `num_draft_tokens` that switches speculation off."""
+HEADER = ["task", "tokens/s off", "tokens/s on", "speed-up", "acceptance", "identical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +34,15 @@ class Comparison:
     """The answers to one prompt, with speculation off and on."""
 
     task: str
-    off: Timed
-    on: Timed
+    off: TimedAnswer
+    on: TimedAnswer
 
     @property
     def is_identical(self) -> bool:
         """Tell whether both answers have the same tokens, text and finish reason."""
         off, on = self.off.result, self.on.result
-        return (off.token_ids, off.text, off.final.finish_reason) == (
-            on.token_ids,
-            on.text,
-            on.final.finish_reason,
+        return (off.token_ids, off.text) == (on.token_ids, on.text) and (
+            off.end.finish_reason == on.end.finish_reason
         )
 
 
@@ -104,75 +99,55 @@ def compare(
     Raises SpecdecError if a request fails.
     """
     for number, (task, prompt) in enumerate(prompts):
-        ask(client, task, prompt, 1, NO_SPECULATION)
+        ask(client, _request(task, prompt, 1, NO_SPECULATION))
         arms: list[int | None] = [NO_SPECULATION, None]
         if number % 2:
             arms.reverse()
-        answers = {arm: ask(client, task, prompt, max_tokens, arm) for arm in arms}
+        answers = {arm: ask(client, _request(task, prompt, max_tokens, arm)) for arm in arms}
         comparison = Comparison(task, off=answers[NO_SPECULATION], on=answers[None])
         print(_line(number + 1, len(prompts), comparison), flush=True)
         yield comparison
 
 
-def ask(
-    client: GrpcClient, task: str, prompt: str, max_tokens: int, num_draft_tokens: int | None
-) -> Timed:
-    """Stream one greedy answer and time it. Raises SpecdecError if the request fails.
-
-    `num_draft_tokens`: 0 switches speculation off, None leaves it to the server.
-    """
-    request = GenerationRequest(
+def _request(
+    task: str, prompt: str, max_tokens: int, num_draft_tokens: int | None
+) -> GenerationRequest:
+    """Return a greedy request; 0 draft tokens switch speculation off, None leaves it as served."""
+    return GenerationRequest(
         messages=[{"role": "user", "content": prompt}],
         max_tokens=max_tokens,
         num_draft_tokens=num_draft_tokens,
         task=task,
         return_perf_metrics=True,
     )
-    started_s = time.perf_counter()
-    result = collect(client.stream(request))
-    return Timed(result, time.perf_counter() - started_s)
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
-    """Return the results as text: one row for each task and one for all tasks together."""
+    """Return a table with a row for each task and one for all tasks together."""
     tasks = list(dict.fromkeys(comparison.task for comparison in comparisons))
     groups = [(task, [item for item in comparisons if item.task == task]) for task in tasks]
-    rows = [HEADER, *(_row(*group) for group in [*groups, ("all", list(comparisons))])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    rows = [_row(*group) for group in [*groups, ("all", list(comparisons))]]
+    return markdown_table(HEADER, rows)
 
 
-def _row(task: str, group: Sequence[Comparison]) -> tuple[str, ...]:
-    off = _tokens_per_s([item.off for item in group])
-    on = _tokens_per_s([item.on for item in group])
+def _row(task: str, group: Sequence[Comparison]) -> list[str]:
+    off, on = rate(item.off.timed for item in group), rate(item.on.timed for item in group)
     num_identical = sum(item.is_identical for item in group)
     identical = "yes" if num_identical == len(group) else f"NO ({num_identical}/{len(group)})"
     speed_up = f"{on / off:.2f}" if off else "-"
-    return task, f"{off:.1f}", f"{on:.1f}", speed_up, _acceptance(group), identical
-
-
-def _tokens_per_s(answers: Sequence[Timed]) -> float:
-    """Return tokens divided by the time from request to last response, prompt included."""
-    num_tokens = sum(len(answer.result.token_ids) for answer in answers)
-    return num_tokens / sum(answer.duration_s for answer in answers)
+    return [task, f"{off:.1f}", f"{on:.1f}", speed_up, _acceptance(group), identical]
 
 
 def _acceptance(group: Sequence[Comparison]) -> str:
     """Return accepted ÷ drafted tokens of the group, or a dash if nothing was drafted."""
-    finals = [item.on.result.final for item in group]
+    finals = [item.on.result.end for item in group]
     num_drafted = sum(final.total_draft_tokens or 0 for final in finals)
     num_accepted = sum(final.total_accepted_draft_tokens or 0 for final in finals)
     return f"{num_accepted / num_drafted:.0%}" if num_drafted else "-"
 
 
 def _line(number: int, total: int, item: Comparison) -> str:
-    off, on = _tokens_per_s([item.off]), _tokens_per_s([item.on])
+    off, on = rate([item.off.timed]), rate([item.on.timed])
     verdict = "identical" if item.is_identical else "DIFFERENT"
     start = " ".join(item.on.result.text.split())[:48]
     return (
@@ -183,10 +158,20 @@ def _line(number: int, total: int, item: Comparison) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m specdec.loadtest.demo", description=__doc__)
     parser.add_argument(
-        "--model-repository", type=Path, default=default_model_repository(), metavar="PATH"
+        "--model-repository",
+        type=Path,
+        default=default_model_repository(),
+        metavar="PATH",
+        help="Triton models to serve (default: %(default)s)",
     )
     parser.add_argument("--grpc-url", metavar="HOST:PORT", help="use a server that runs already")
-    parser.add_argument("--max-tokens", type=int, default=96, metavar="N", help="per answer")
+    parser.add_argument(
+        "--max-tokens",
+        type=positive,
+        default=96,
+        metavar="N",
+        help="longest answer, in tokens (default: %(default)s)",
+    )
     return parser
 
 

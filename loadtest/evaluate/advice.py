@@ -103,7 +103,7 @@ def _tokenizers(probe: Probe | None) -> str | None:
 
 
 def _by_position(finding: Finding) -> str | None:
-    known = [each.alpha for each in finding.positions if each.num_judged >= MIN_COMPARED]
+    known = [each.alpha for each in finding.positions if each.num_compared >= MIN_COMPARED]
     alphas = [alpha for alpha in known if alpha is not None]
     if len(alphas) < 2:
         return None

@@ -46,7 +46,7 @@ def ask_all(
 
 def _read(client: GrpcClient, prompt: DomainPrompt, draw: Draw) -> int:
     answer = client.generate(_request(prompt, OFF, draw, max_tokens=1))
-    return answer.final.num_input_tokens or 0
+    return answer.end.num_input_tokens or 0
 
 
 def _ask(client: GrpcClient, prompt: DomainPrompt, arm: str, draw: Draw) -> Measurement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from specdec.loadtest.evaluate.picture import plot_findings
 from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import facts, report
 from specdec.loadtest.kit.answers import Measurement
-from specdec.loadtest.kit.arms import OFF, Case
+from specdec.loadtest.kit.arms import OFF
 from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.options import add_case, add_max_tokens
 from specdec.loadtest.kit.results import command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
@@ -36,20 +37,12 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         prompts = load_domain_prompts(arguments.prompts, arguments.by)
-        draw = Draw(
-            max_tokens=arguments.max_tokens, case=Case.parse(arguments.case), seed=arguments.seed
-        )
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed)
     arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
-    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
     try:
-        with ExitStack() as stack:
-            url = arguments.server
-            if url is None:
-                url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
-            client = stack.enter_context(GrpcClient(url))
-            found, num_tokens = ask_all(client, prompts, every_arm, draw)
+        found, num_tokens = _measure(arguments, prompts, arms, draw)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -77,6 +70,22 @@ def main(argv: list[str]) -> int:
     title = f"{len(prompts)} prompts, {draw.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
+
+
+def _measure(
+    arguments: argparse.Namespace,
+    prompts: Sequence[DomainPrompt],
+    arms: Mapping[str, Sequence[str]],
+    draw: Draw,
+) -> tuple[list[Measurement], dict[str, int]]:
+    """Ask everything; return the answers, and the prompts' tokens by prompt id."""
+    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
+    with ExitStack() as stack:
+        url = arguments.server
+        if url is None:
+            url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
+        client = stack.enter_context(GrpcClient(url))
+        return ask_all(client, prompts, every_arm, draw)
 
 
 def _arms_of(drafter: str, lengths: Sequence[int]) -> list[str]:
@@ -148,17 +157,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="draft lengths to measure (default: 2 5); the largest bounds the predicted best k",
     )
-    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
-    parser.add_argument("--max-tokens", type=positive, default=96)
-    parser.add_argument("--seed", type=int, default=1, help="of draws and the order of prompts")
+    add_case(parser)
+    add_max_tokens(parser, 96)
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the draws and of the prompts' order"
+    )
     parser.add_argument(
         "--model-repository",
         type=Path,
         default=default_model_repository(),
-        help="to serve, and to compare tokenizers in (default: %(default)s)",
+        help="Triton models to serve, whose tokenizers are compared (default: %(default)s)",
     )
-    parser.add_argument("--out", type=Path, default=Path("results/scratch/evaluate"))
-    parser.add_argument("--name", default="evaluate", help="of the result files")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/scratch/evaluate"),
+        help="folder of the result (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--name", default="evaluate", help="name of the result's files (default: %(default)s)"
+    )
     return parser
 
 

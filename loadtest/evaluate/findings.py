@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_position
-from specdec.estimates.formulas import (
-    DraftLength,
-    article_speed_up,
-    draft_lengths,
-)
+from specdec.estimates.formulas import DraftLength, draft_lengths
 from specdec.loadtest.evaluate.costs import RoundCosts
 from specdec.loadtest.kit.answers import (
     Measurement,
@@ -49,13 +45,6 @@ class ArmFinding:
     """Tokens per second after the first response ÷ the same without speculation."""
     predicted: Ratio | None
     """The same gain, predicted from α and costs; None if the server chooses k."""
-
-    @property
-    def by_guide(self) -> float | None:
-        """The speed-up by the guide's formula, from its own α at this k."""
-        if self.rate is None or self.num_draft_tokens is None:
-            return None
-        return article_speed_up(self.rate.middle, self.num_draft_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +92,7 @@ def find(
         domain=domain,
         drafter=drafter,
         num_prompts=len(ids),
-        alpha=_ratio_of(by_id, ids, lambda counts: (counts.num_accepted, counts.num_reached)),
+        alpha=_ratio_of(by_id, ids, lambda counts: (counts.num_accepted, counts.num_compared)),
         positions=positions,
         arms=tuple(_arm(found, arm, drafter_answers, costs) for arm in arms),
         best=None if chooses else predicted_best(positions, share, costs),
@@ -125,7 +114,7 @@ def summed(parts: Iterable[Sequence[AcceptanceCounts]]) -> tuple[AcceptanceCount
     """Add up acceptances position by position."""
     return tuple(
         AcceptanceCounts(
-            sum(each.num_accepted for each in column), sum(each.num_judged for each in column)
+            sum(each.num_accepted for each in column), sum(each.num_compared for each in column)
         )
         for column in itertools.zip_longest(*parts, fillvalue=AcceptanceCounts())
     )
@@ -140,7 +129,7 @@ def alphas_of(positions: Sequence[AcceptanceCounts], length: int) -> list[float]
     alphas: list[float] = []
     for position in range(length):
         known = positions[position] if position < len(positions) else AcceptanceCounts()
-        if known.num_judged >= MIN_COMPARED or not alphas:
+        if known.num_compared >= MIN_COMPARED or not alphas:
             alphas.append(known.alpha or 0.0)
         else:
             alphas.append(alphas[-1])
@@ -164,7 +153,7 @@ def predicted_best(
     positions: Sequence[AcceptanceCounts], share: float, costs: RoundCosts
 ) -> DraftLength:
     """Return the k with the largest predicted gain among the measured positions; 0 means off."""
-    measured = sum(each.num_judged >= MIN_COMPARED for each in positions)
+    measured = sum(each.num_compared >= MIN_COMPARED for each in positions)
     choices = predicted(positions, share, max(1, measured), costs)
     return max(choices, key=lambda choice: choice.speed_up)
 

@@ -27,17 +27,17 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
     figure = Figure(figsize=(12, 2.0 + 0.3 * len(ways) * len(domains)), layout="constrained")
     figure.suptitle(title, fontsize=10)
     left, right = figure.subplots(1, 2, sharey=True)
-    for colour, (place, way) in zip(cycle(_COLOURS), enumerate(ways), strict=False):
+    for colour, (number, way) in zip(cycle(_COLOURS), enumerate(ways), strict=False):
         for finding in found:
             arm = next((each for each in finding.arms if each.arm == way), None)
             if arm is not None:
-                offset = _HEIGHT * ((place + 0.5) / len(ways) - 0.5)
+                offset = _HEIGHT * ((number + 0.5) / len(ways) - 0.5)
                 _draw(left, right, domains.index(finding.domain) + offset, finding, arm, colour)
     for threshold in (GUIDE_SKIP, GUIDE_DEPLOY):
         left.axvline(threshold, color="#b0b0b0", linewidth=1, linestyle="--")
     right.axvline(1.0, color="#404040", linewidth=1)
     left.set_xlim(0, 1)
-    left.set_title("acceptance (dashed: the guide's 0.5 and 0.6, of ×)", fontsize=10)
+    left.set_title("acceptance (dashed: the guide's limits of ×, 0.5 and 0.6)", fontsize=10)
     right.set_title("gain over no speculation (line: 95 % interval)", fontsize=10)
     left.set_yticks(range(len(domains)), [each.replace("_", " ") for each in domains])
     left.set_ylim(len(domains) - 0.45, -0.55)

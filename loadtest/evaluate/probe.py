@@ -37,15 +37,17 @@ def find_tokenizer(repository: Path, model: str) -> Path | None:
 
 def compare(target: Path, draft: Path, texts: Sequence[str]) -> Probe:
     """Compare the ids that two files tokenizer.json give the texts, position by position."""
-    cutters = [Tokenizer.from_file(str(file)) for file in (target, draft)]
+    tokenizers = [Tokenizer.from_file(str(file)) for file in (target, draft)]
     num_alike, first = 0, ""
     for text in texts:
-        ours, theirs = (cutter.encode(text, add_special_tokens=False) for cutter in cutters)
+        ours, theirs = (
+            tokenizer.encode(text, add_special_tokens=False) for tokenizer in tokenizers
+        )
         if ours.ids == theirs.ids:
             num_alike += 1
         elif not first:
             pairs = zip(ours.ids, theirs.ids, strict=False)
-            place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(ours.ids) - 1)
-            start = ours.offsets[place][0]
+            position = next((i for i, (a, b) in enumerate(pairs) if a != b), len(ours.ids) - 1)
+            start = ours.offsets[position][0]
             first = text[start : start + EXCERPT]
     return Probe(len(texts), num_alike, first)

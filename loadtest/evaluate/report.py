@@ -10,7 +10,7 @@ from specdec.loadtest.evaluate.advice import GUIDE_RULE, MIN_PROMPTS, OUR_RULE, 
 from specdec.loadtest.evaluate.costs import RoundCosts
 from specdec.loadtest.evaluate.findings import Finding
 from specdec.loadtest.kit.ratios import Ratio
-from specdec.loadtest.kit.results import format_number, markdown_table
+from specdec.loadtest.kit.results import markdown_table
 
 Findings = Sequence[tuple[Finding, Advice]]
 
@@ -71,13 +71,12 @@ def _figures_table(found: Findings) -> str:
             f"{arm.counts.tokens_per_round:.2f}",
             str(arm.gain),
             _interval(arm.predicted),
-            format_number(arm.by_guide, 2),
         ]
         for finding, _ in found
         for arm in finding.arms
     ]
     header = ["domain", "drafter", "α̂ (all k)", "accepted ÷ drafted", "τ", "tokens/round"]
-    return markdown_table([*header, "gain measured", "gain predicted", "guide's formula"], rows)
+    return markdown_table([*header, "gain measured", "gain predicted"], rows)
 
 
 def _positions_table(found: Findings) -> str:
@@ -85,7 +84,7 @@ def _positions_table(found: Findings) -> str:
     rows = []
     for finding, _ in found:
         cells = [
-            f"{each.alpha:.2f} of {each.num_judged:.0f}" if each.alpha is not None else "–"
+            f"{each.alpha:.2f} of {each.num_compared:.0f}" if each.alpha is not None else "–"
             for each in finding.positions
         ]
         rows.append([finding.domain, finding.drafter, *cells, *["–"] * (longest - len(cells))])

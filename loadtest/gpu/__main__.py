@@ -1,4 +1,4 @@
-"""`python -m specdec.loadtest.gpu`: run the programme, pack its pieces, collect its results."""
+"""`python -m specdec.loadtest.gpu`: run the steps, pack the archive, collect the results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 from specdec.folders import CHECKOUT
-from specdec.loadtest.gpu.identity import card_name, identify
-from specdec.loadtest.gpu.ledger import Ledger
-from specdec.loadtest.gpu.places import Places, home
-from specdec.loadtest.gpu.programme import PROGRAMME
-from specdec.loadtest.gpu.running import LEDGER, Runner, RunOptions
+from specdec.loadtest.gpu.folders import GpuFolders, home
+from specdec.loadtest.gpu.identity import gpu_name, identify
+from specdec.loadtest.gpu.running import RECORDS, Runner, RunOptions
+from specdec.loadtest.gpu.step_list import STEPS
+from specdec.loadtest.gpu.step_records import StepRecords
 from specdec.loadtest.gpu.unpacking import is_set_up, receive, set_up
 
 BUILD = Path("build/gpu")
-PIECES = BUILD / "pieces"
+ARCHIVE = BUILD / "archive"
 REHEARSAL = BUILD / "rehearsal"
 MODEL_REPOSITORY = Path("model_repository")
 SHIPPED = Path("builder/pairs/smollm2_135m")
@@ -28,8 +28,8 @@ CHECKPOINTS = "checkpoints"
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    The status is 0 if everything went well, and 1 if pieces are missing or a step failed or is
-    missing.
+    The status is 0 if everything went well. It is 1 if a part of the archive or a step is missing,
+    or a step failed.
     """
     arguments = _parser().parse_args(argv)
     command = {"run": _run, "rehearse": _rehearse, "pack": _pack, "collect": _collect}
@@ -39,61 +39,61 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     """Run the steps that fit into the time on this machine's GPU."""
     start_s = time.monotonic()
-    places = Places(home())
+    folders = GpuFolders(home())
     out = arguments.out or Path(os.environ.get("OUT") or BUILD / "out")
     try:
-        card = card_name()
+        gpu = gpu_name()
     except OSError as error:
         print(f"gpu: {error}; without one, `make gpu REHEARSE=1`", file=sys.stderr)
         return 1
-    missing = receive(PIECES, places)
-    identity = identify(CHECKOUT, places.pieces, card)
+    missing = receive(ARCHIVE, folders)
+    identity = identify(CHECKOUT, folders.archive, gpu)
     if missing:
-        print(f"pieces missing: {', '.join(missing)}; the steps that serve wait for them")
-    elif not is_set_up(places):
-        set_up(places)
-        print(f"unpacked and filled in {time.monotonic() - start_s:.0f} s")
-    known = Ledger.read(
-        CHECKOUT / "loadtest" / "results" / "gpu" / LEDGER, places.ledger, out / LEDGER
+        print(f"missing: {', '.join(missing)}; the steps that serve wait for the whole archive")
+    elif not is_set_up(folders):
+        set_up(folders)
+        print(f"unpacked in {time.monotonic() - start_s:.0f} s")
+    known = StepRecords.read(
+        CHECKOUT / "loadtest" / "results" / "gpu" / RECORDS, folders.records, out / RECORDS
     )
     seconds = 60 * arguments.minutes - (time.monotonic() - start_s)
     options = RunOptions(out.absolute(), seconds, is_rehearsal=False)
-    return 0 if Runner(options, places, identity, known).run(PROGRAMME) else 1
+    return 0 if Runner(options, folders, identity, known).run(STEPS) else 1
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
     """Pack, unpack and run everything in miniature on this machine's CPU.
 
-    With `--pieces`, the given pieces are unpacked instead of new ones being packed. This rehearses
-    in an environment that has only what the machine with the GPU has.
+    With `--archive`, that one is unpacked instead of a new one being packed. This rehearses in an
+    environment that has only what the machine with the GPU has.
     """
     start_s = time.monotonic()
-    kind = "quick" if arguments.quick else "bare" if arguments.pieces else "rehearsal"
+    kind = "quick" if arguments.quick else "bare" if arguments.archive else "rehearsal"
     folder = (BUILD / kind).absolute()
-    places = Places(folder / "home")
-    steps = [step for step in PROGRAMME if step.is_quick or not arguments.quick]
-    if not arguments.quick and not is_set_up(places):
-        pieces = arguments.pieces or folder / "pieces"
-        if not arguments.pieces:
+    folders = GpuFolders(folder / "home")
+    steps = [step for step in STEPS if step.is_quick or not arguments.quick]
+    if not arguments.quick and not is_set_up(folders):
+        archive = arguments.archive or folder / "archive"
+        if not arguments.archive:
             from specdec.loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
 
             pack_all(
-                pieces,
+                archive,
                 interpreter=sys.executable,
                 model_repository=MODEL_REPOSITORY,
                 for_rehearsal=True,
             )
             print(f"packed in {time.monotonic() - start_s:.0f} s")
-        missing = receive(pieces, places)
+        missing = receive(archive, folders)
         if missing:
-            print(f"gpu: {pieces} lacks {', '.join(missing)}", file=sys.stderr)
+            print(f"gpu: {archive} lacks {', '.join(missing)}", file=sys.stderr)
             return 1
-        set_up(places)
-        print(f"unpacked and filled after {time.monotonic() - start_s:.0f} s", flush=True)
+        set_up(folders)
+        print(f"unpacked after {time.monotonic() - start_s:.0f} s", flush=True)
     out = folder / "out"
-    identity = identify(CHECKOUT, places.pieces, "rehearsal")
+    identity = identify(CHECKOUT, folders.archive, "rehearsal")
     options = RunOptions(out, 3600.0, is_rehearsal=True)
-    is_whole = Runner(options, places, identity, Ledger.read(out / LEDGER)).run(steps)
+    is_whole = Runner(options, folders, identity, StepRecords.read(out / RECORDS)).run(steps)
     print(f"rehearsed in {time.monotonic() - start_s:.0f} s")
     if is_whole:
         shutil.rmtree(folder)  # The next rehearsal packs anew.
@@ -101,13 +101,13 @@ def _rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _pack(arguments: argparse.Namespace) -> int:
-    """Pack the pieces for a machine with a GPU."""
+    """Pack the archive for a machine with a GPU."""
     from specdec.loadtest.gpu.packing import PackingError, pack_all  # noqa: PLC0415  as above
 
     start_s = time.monotonic()
     try:
         index = pack_all(
-            PIECES,
+            ARCHIVE,
             interpreter=arguments.python,
             model_repository=MODEL_REPOSITORY,
             questions=arguments.questions,
@@ -117,20 +117,20 @@ def _pack(arguments: argparse.Namespace) -> int:
         return 1
     for member in index.members:
         print(f"{member.name:<10} {member.num_bytes / 1e6:6.1f} MB")
-    for name, num_bytes in index.pieces:
-        print(f"{PIECES / name}: {num_bytes / 1e6:.1f} MB")
+    for name, num_bytes in index.parts:
+        print(f"{ARCHIVE / name}: {num_bytes / 1e6:.1f} MB")
     print(f"packed at {index.commit} in {time.monotonic() - start_s:.0f} s")
     return 0
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    """Merge a ledger that came back, and keep trained weights if they are better."""
+    """Merge the records of a GPU run, and keep trained weights if they are better."""
     from specdec.loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
     from specdec.loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
 
     try:
         for record in collect(arguments.folder).records:
-            print(f"{record.step}: {record.verdict.value} on {record.card}: {record.figure}")
+            print(f"{record.step}: {record.verdict.value} on {record.gpu}: {record.figure}")
         if (arguments.folder / CHECKPOINTS).is_dir():
             target = MODEL_REPOSITORY / "target" / "1" / "checkpoint"
             for each in keep_better(arguments.folder / CHECKPOINTS, target, SHIPPED):
@@ -145,18 +145,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m specdec.loadtest.gpu", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run what fits on this machine's GPU")
-    run.add_argument("--minutes", type=float, default=8.0, help="for everything together")
-    run.add_argument("--out", type=Path, help="what comes back (default: $OUT or build/gpu/out)")
+    run.add_argument(
+        "--minutes", type=float, default=8.0, help="for all steps together (default: %(default)s)"
+    )
+    run.add_argument(
+        "--out", type=Path, help="folder of the results (default: $OUT or build/gpu/out)"
+    )
     rehearse = commands.add_parser("rehearse", help="the same in miniature on a CPU")
     rehearse.add_argument("--quick", action="store_true", help="without packing and serving")
-    rehearse.add_argument("--pieces", type=Path, help="unpack these instead of packing")
-    pack = commands.add_parser("pack", help="pack the pieces that travel")
+    rehearse.add_argument(
+        "--archive", type=Path, help="folder of an archive, to unpack instead of packing"
+    )
+    pack = commands.add_parser("pack", help="pack the archive to send")
     pack.add_argument("--python", default="python3.12", help="a Python of the machine's version")
     pack.add_argument(
         "--questions", type=Path, nargs="*", default=[], help="prompts that must not be trained on"
     )
-    collect = commands.add_parser("collect", help="merge what came back")
-    collect.add_argument("folder", type=Path)
+    collect = commands.add_parser("collect", help="merge results")
+    collect.add_argument("folder", type=Path, help="folder of the results to merge")
     return parser
 
 

@@ -1,23 +1,23 @@
-"""Merge what came back from the machine into the repository's results."""
+"""Merge the results from the GPU machine into those of the repository."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from specdec.folders import default_results
-from specdec.loadtest.gpu.ledger import Ledger
-from specdec.loadtest.gpu.running import LEDGER
+from specdec.loadtest.gpu.running import RECORDS
+from specdec.loadtest.gpu.step_records import StepRecords
 
 RESULTS = default_results() / "gpu"
 
 
-def collect(came_back: Path, results: Path = RESULTS) -> Ledger:
-    """Merge the ledger in `came_back` into the one in `results` and return it.
+def collect(returned: Path, results: Path = RESULTS) -> StepRecords:
+    """Merge the records in `returned` into those in `results` and return them.
 
-    Raises FileNotFoundError if no ledger came back.
+    Raises FileNotFoundError if `returned` has none.
     """
-    if not (came_back / LEDGER).is_file():
-        raise FileNotFoundError(f"{came_back} holds no {LEDGER}")
-    merged = Ledger.read(results / LEDGER, came_back / LEDGER).pruned()
-    merged.write(results / LEDGER)
+    if not (returned / RECORDS).is_file():
+        raise FileNotFoundError(f"{returned} holds no {RECORDS}")
+    merged = StepRecords.read(results / RECORDS, returned / RECORDS).pruned()
+    merged.write(results / RECORDS)
     return merged

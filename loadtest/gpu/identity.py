@@ -1,4 +1,4 @@
-"""The identity of a run: its sources and its card."""
+"""The identity of a run: its sources and its GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.loadtest.gpu.pieces import Index
+from specdec.loadtest.gpu.archive import Index
 
 _FOLDERS = ("backends", "builder", "clients", "loadtest", "model_repository", "tests")
 _SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))
@@ -15,32 +15,32 @@ _SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Sources and card of a run."""
+    """Sources and GPU of a run."""
 
     sources: str
     """Hash of the code, the same with and without Git."""
     commit: str
     """Short name of the commit, with `-dirty` if files had changed.
 
-    `unknown` if neither Git nor the pieces name it.
+    `unknown` if neither Git nor the archive names it.
     """
-    card: str
+    gpu: str
     """Name of the GPU; `rehearsal` without one."""
 
 
-def identify(root: Path, pieces: Path, card: str) -> Identity:
+def identify(root: Path, archive: Path, gpu: str) -> Identity:
     """Return the identity of a run from the checkout `root`.
 
-    Without Git, the index of `pieces` names the commit.
+    Without Git, the index of `archive` names the commit.
     """
     try:
         commit = commit_of(root)
     except (OSError, subprocess.CalledProcessError):
         try:
-            commit = Index.read(pieces).commit
+            commit = Index.read(archive).commit
         except OSError:
             commit = "unknown"
-    return Identity(sources_of(root), commit, card)
+    return Identity(sources_of(root), commit, gpu)
 
 
 def sources_of(root: Path) -> str:
@@ -70,7 +70,7 @@ def commit_of(root: Path) -> str:
     return git("rev-parse", "--short", "HEAD") + ("-dirty" if changes else "")
 
 
-def card_name() -> str:
+def gpu_name() -> str:
     """Return the name of the machine's first GPU. Raises OSError if there is none."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

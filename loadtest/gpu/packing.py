@@ -1,4 +1,4 @@
-"""Collect what the machine with the GPU lacks, and pack it into pieces.
+"""Collect what the machine with the GPU lacks, and pack it into an archive in parts.
 
 The machine has Python, PyTorch and transformers (docs/gpu.md lists what we count on). It lacks
 tritonserver, some packages and all weights. The stub of Triton's Python backend reads arrays of
@@ -22,12 +22,12 @@ from specdec.builder.importing.packages import CACHE, fetch
 from specdec.builder.repository.pair_weights import Pair, load_pair
 from specdec.builder.repository.weights import WEIGHTS
 from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.archive import Index, pack
 from specdec.loadtest.gpu.identity import commit_of
-from specdec.loadtest.gpu.pieces import Index, pack
 from specdec.loadtest.gpu.training.prompts import prepare_prompts
 
-MAX_PIECE_BYTES = 60_000_000
-"""Largest piece in bytes.
+MAX_PART_BYTES = 60_000_000
+"""Largest part of the archive, in bytes.
 
 A transfer holds 64 MiB, and a checkout without weights takes 5 MB of them.
 """
@@ -85,11 +85,11 @@ def pack_all(
     questions: Sequence[Path] = (),
     for_rehearsal: bool = False,
 ) -> Index:
-    """Pack server, packages, weights and training prompts into pieces in `out`.
+    """Pack server, packages, weights and training prompts into an archive in `out`.
 
     `model_repository` must have been filled by `make setup`. `questions` are files of prompts that
-    must not be trained on. Pieces for a rehearsal are packed fast, with few prompts. Raises
-    PackingError and BuildError.
+    must not be trained on. An archive for a rehearsal is packed fast, with few prompts.
+    Raises PackingError and BuildError.
     """
     python, pair = MachinePython.ask(interpreter), load_pair()
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as scratch:
@@ -105,7 +105,7 @@ def pack_all(
         return pack(
             members,
             out,
-            max_piece_bytes=MAX_PIECE_BYTES,
+            max_part_bytes=MAX_PART_BYTES,
             preset=0 if for_rehearsal else 6,
             commit=commit_of(CHECKOUT),
         )

@@ -1,4 +1,4 @@
-"""Run the steps that the ledger lacks, each in a process of its own with a time limit."""
+"""Run the steps that have no complete record, each in a process of its own with a time limit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.folders import GpuFolders
 from specdec.loadtest.gpu.identity import Identity
-from specdec.loadtest.gpu.ledger import Ledger, Record
-from specdec.loadtest.gpu.outcome import Verdict
-from specdec.loadtest.gpu.places import Places
-from specdec.loadtest.gpu.programme import Step
+from specdec.loadtest.gpu.step_list import Step
+from specdec.loadtest.gpu.step_records import StepRecord, StepRecords
+from specdec.loadtest.gpu.step_report import Verdict
 from specdec.loadtest.gpu.unpacking import is_set_up, serving_environment
 
-LEDGER = "ledger.json"
+RECORDS = "steps.json"
 SUMMARY = "summary.md"
 LOG = "log.txt"
 _GRACE_S = 8.0
@@ -40,21 +40,21 @@ class RunOptions:
     """The settings of one run, from the command line."""
 
     out: Path
-    """Folder of everything that is to come back."""
+    """Folder of the results, which are to be brought back."""
     seconds: float
     """Seconds for all steps together, from now."""
     is_rehearsal: bool
 
 
 class Runner:
-    """Runs steps and keeps the ledger in `out`, with a copy at `places.ledger`."""
+    """Runs steps and keeps their records in `out`, with a copy at `folders.records`."""
 
     def __init__(
-        self, options: RunOptions, places: Places, identity: Identity, known: Ledger
+        self, options: RunOptions, folders: GpuFolders, identity: Identity, known: StepRecords
     ) -> None:
         """Prepare a run; `known` holds the records of earlier runs."""
-        self._options, self._places, self._identity = options, places, identity
-        self._ledger = known
+        self._options, self._folders, self._identity = options, folders, identity
+        self._records = known
         self._deadline_s = time.monotonic() + options.seconds
         self._notes: dict[str, str] = {}
         options.out.mkdir(parents=True, exist_ok=True)
@@ -62,16 +62,16 @@ class Runner:
     def run(self, steps: Sequence[Step]) -> bool:
         """Run the steps without a complete record; return whether every step is complete.
 
-        Steps that never ran come first, then those that were cut, then those that failed.
+        Steps that never ran come first, then those that timed out, then those that failed.
         """
-        self._take_over_cut_steps(steps)
-        for step in sorted(steps, key=self._urgency):
-            record = self._ledger.latest(step.name, self._identity)
+        self._record_stopped_steps(steps)
+        for step in sorted(steps, key=self._priority):
+            record = self._records.latest(step.name, self._identity)
             if record is not None and record.is_complete:
                 continue
             left_s = self._deadline_s - time.monotonic()
-            if step.needs_pieces and not is_set_up(self._places):
-                self._notes[step.name] = "waits for the pieces"
+            if step.needs_archive and not is_set_up(self._folders):
+                self._notes[step.name] = "waits for the archive"
             elif left_s < (0.0 if self._options.is_rehearsal else step.least_seconds):
                 self._notes[step.name] = f"needs {step.least_seconds:g} s, {left_s:.0f} s are left"
             else:
@@ -79,21 +79,21 @@ class Runner:
         text = self._summary(steps)
         (self._options.out / SUMMARY).write_text(text, "utf-8")
         print(text)
-        latest = [self._ledger.latest(step.name, self._identity) for step in steps]
+        latest = [self._records.latest(step.name, self._identity) for step in steps]
         return all(each is not None and each.is_complete for each in latest)
 
-    def _urgency(self, step: Step) -> int:
-        record = self._ledger.latest(step.name, self._identity)
+    def _priority(self, step: Step) -> int:
+        record = self._records.latest(step.name, self._identity)
         if record is None:
             return 0
-        return 1 if record.verdict is Verdict.CUT else 2
+        return 1 if record.verdict is Verdict.TIMED_OUT else 2
 
     def _limit_of(self, step: Step) -> float:
         return step.rehearsal_seconds if self._options.is_rehearsal else step.seconds
 
     def _run_step(self, step: Step, limit_s: float) -> None:
         out = self._options.out / f"{step.name}.json"
-        python = str(self._places.python) if step.needs_pieces else sys.executable
+        python = str(self._folders.python) if step.needs_archive else sys.executable
         command = [python, "-m", f"specdec.loadtest.gpu.steps.{step.name}"]
         command += ["--out", str(out), "--seconds", f"{limit_s:.0f}"]
         command += ["--rehearse"] if self._options.is_rehearsal else []
@@ -118,29 +118,29 @@ class Runner:
                     status = None
                 finally:
                     _end(process)
-                    self._take_over(step, time.monotonic() - start_s)
-        record = self._ledger.latest(step.name, self._identity)
+                    self._record(step, time.monotonic() - start_s)
+        record = self._records.latest(step.name, self._identity)
         if record is not None:
             print(f"  {record.verdict.value} in {record.seconds:.0f} s: {record.figure}")
         if status not in {0, None}:
             print(f"  exit status {status}; see {self._options.out / LOG}", flush=True)
 
     def _environment(self, step: Step) -> dict[str, str]:
-        environment = serving_environment(self._places)
-        if not step.needs_pieces:
+        environment = serving_environment(self._folders)
+        if not step.needs_archive:
             paths = [str(CHECKOUT / "backends" / "python")]
             paths += filter(None, [environment.get("PYTHONPATH")])
             environment["PYTHONPATH"] = os.pathsep.join(paths)
         return environment
 
-    def _take_over_cut_steps(self, steps: Sequence[Step]) -> None:
-        """Record what steps had measured when an earlier run of this programme was killed."""
+    def _record_stopped_steps(self, steps: Sequence[Step]) -> None:
+        """Record what steps had measured when an earlier run was killed."""
         for step in steps:
             if (self._options.out / f"{step.name}.json").is_file():
-                self._take_over(step, 0.0)
+                self._record(step, 0.0)
 
-    def _take_over(self, step: Step, seconds: float) -> None:
-        """Move a step's own file into the ledger."""
+    def _record(self, step: Step, seconds: float) -> None:
+        """Move a step's own file into the records."""
         path = self._options.out / f"{step.name}.json"
         found: dict[str, Any] = {
             "verdict": Verdict.FAILED.value,
@@ -149,12 +149,12 @@ class Runner:
         }
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text("utf-8"))
-        self._ledger.add(
-            Record(
+        self._records.add(
+            StepRecord(
                 step=step.name,
                 sources=self._identity.sources,
                 commit=self._identity.commit,
-                card=self._identity.card,
+                gpu=self._identity.gpu,
                 finished_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
                 seconds=round(seconds, 1),
                 verdict=Verdict(found["verdict"]),
@@ -162,14 +162,14 @@ class Runner:
                 facts=found["facts"],
             )
         )
-        self._ledger.write(self._options.out / LEDGER)
-        self._ledger.write(self._places.ledger)
+        self._records.write(self._options.out / RECORDS)
+        self._records.write(self._folders.records)
         path.unlink(missing_ok=True)
 
     def _summary(self, steps: Sequence[Step]) -> str:
         lines = ["| step | seconds | verdict | figure |", "|---|---|---|---|"]
         for step in steps:
-            record = self._ledger.latest(step.name, self._identity)
+            record = self._records.latest(step.name, self._identity)
             note = self._notes.get(step.name, "")
             if record is None:
                 lines.append(f"| {step.name} | – | not run | {note} |")
@@ -178,7 +178,7 @@ class Runner:
                 row = [step.name, f"{record.seconds:.0f}", record.verdict.value, figure]
                 lines.append(f"| {' | '.join(row)} |")
         known = self._identity
-        return "\n".join([*lines, "", f"{known.card}; commit {known.commit} ({known.sources})"])
+        return "\n".join([*lines, "", f"{known.gpu}; commit {known.commit} ({known.sources})"])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

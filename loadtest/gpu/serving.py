@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.gpu.outcome import StepOptions
-from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.folders import GpuFolders, home
+from specdec.loadtest.gpu.step_report import StepOptions
 from specdec.loadtest.kit.repository import with_drafts
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
@@ -29,7 +29,7 @@ def served_pair(options: StepOptions, *, max_streams: int) -> Iterator[TritonSer
     its passes are called instead of captured.
     """
     with TemporaryDirectory(prefix="specdec-gpu-") as scratch:
-        repository = with_drafts(Places(home()).model_repository, Path(scratch))
+        repository = with_drafts(GpuFolders(home()).model_repository, Path(scratch))
         for engine in ("target", "draft"):
             set_parameters(
                 repository / engine,

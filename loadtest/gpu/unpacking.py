@@ -1,4 +1,4 @@
-"""Set up a bare machine: unpack the pieces, make a serving environment, fill its models."""
+"""Set up a bare machine: unpack the parts, make a serving environment, fill its models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specdec.folders import CHECKOUT
-from specdec.loadtest.gpu.pieces import INDEX, Index, unpack
-from specdec.loadtest.gpu.places import HOME_VARIABLE, Places
+from specdec.loadtest.gpu.archive import INDEX, Index, unpack
+from specdec.loadtest.gpu.folders import HOME_VARIABLE, GpuFolders
 
 NEEDED = (
     "accelerate", "grpcio", "hypothesis", "jinja2", "ml_dtypes", "packaging", "protobuf", "psutil",
@@ -28,68 +28,68 @@ NumPy 1, and transformers imports SciPy if it finds it.
 _READY = "ready"
 
 
-def receive(arrived: Path, places: Places) -> list[str]:
-    """Keep the pieces that have come with this call; return the names of those still missing.
+def receive(arrived: Path, folders: GpuFolders) -> list[str]:
+    """Keep the parts that have come with this call; return the names of those still missing.
 
-    Without any index, the list is ["all"]. Pieces that were packed at another time replace
-    everything below `places.root`.
+    Without any index, the list is ["all"]. Parts that were packed at another time replace
+    everything below `folders.root`.
     """
     if (arrived / INDEX).is_file():
         index = Index.read(arrived)
-        places.pieces.mkdir(parents=True, exist_ok=True)
-        if not (places.pieces / INDEX).is_file() or Index.read(places.pieces) != index:
-            shutil.rmtree(places.root)  # The pieces kept so far were packed at another time.
-            places.pieces.mkdir(parents=True)
-            shutil.copy(arrived / INDEX, places.pieces)
-        for name, _ in index.pieces:
-            if (arrived / name).is_file() and name in index.missing(places.pieces):
-                shutil.copy(arrived / name, places.pieces)
-    if not (places.pieces / INDEX).is_file():
+        folders.archive.mkdir(parents=True, exist_ok=True)
+        if not (folders.archive / INDEX).is_file() or Index.read(folders.archive) != index:
+            shutil.rmtree(folders.root)  # The parts kept so far were packed at another time.
+            folders.archive.mkdir(parents=True)
+            shutil.copy(arrived / INDEX, folders.archive)
+        for name, _ in index.parts:
+            if (arrived / name).is_file() and name in index.missing(folders.archive):
+                shutil.copy(arrived / name, folders.archive)
+    if not (folders.archive / INDEX).is_file():
         return ["all"]
-    return Index.read(places.pieces).missing(places.pieces)
+    return Index.read(folders.archive).missing(folders.archive)
 
 
-def is_set_up(places: Places) -> bool:
+def is_set_up(folders: GpuFolders) -> bool:
     """Tell whether `set_up` has finished here for the checkout at its present path."""
-    ready = places.root / _READY
+    ready = folders.root / _READY
     return ready.is_file() and ready.read_text("utf-8") == str(CHECKOUT)
 
 
-def set_up(places: Places) -> None:
-    """Unpack all pieces, make the serving environment and fill its model repository.
+def set_up(folders: GpuFolders) -> None:
+    """Unpack all parts, make the serving environment and fill its model repository.
 
     Raises ValueError, OSError or CalledProcessError. The next call then starts from the beginning.
     """
-    unpack(places.pieces, places.root)
-    make_environment(places)
-    command = [str(places.python), "-m", "specdec.loadtest.gpu.filling"]
-    environment = serving_environment(places)
+    unpack(folders.archive, folders.root)
+    make_environment(folders)
+    command = [str(folders.python), "-m", "specdec.loadtest.gpu.model_repository"]
+    environment = serving_environment(folders)
     subprocess.run(command, cwd=CHECKOUT, env=environment, check=True)
-    (places.root / _READY).write_text(str(CHECKOUT), "utf-8")
+    (folders.root / _READY).write_text(str(CHECKOUT), "utf-8")
 
 
-def make_environment(places: Places) -> None:
+def make_environment(folders: GpuFolders) -> None:
     """Make a virtual environment with the unpacked packages and those that the machine has."""
-    venv = places.python.parents[1]
+    venv = folders.python.parents[1]
     shutil.rmtree(venv, ignore_errors=True)
     command = [sys.executable, "-m", "venv", "--without-pip", str(venv)]
     subprocess.run(command, check=True)
     (site,) = venv.glob("lib/python*/site-packages")
-    own = {_normal(path.name.split("-")[0]) for path in places.site.glob("*.dist-info")}
+    own = {_normal(path.name.split("-")[0]) for path in folders.site.glob("*.dist-info")}
     for entry in _entries(NEEDED, own):
-        if not (site / entry.name).exists() and not (places.site / entry.name).exists():
+        if not (site / entry.name).exists() and not (folders.site / entry.name).exists():
             (site / entry.name).symlink_to(entry)
     # Triton's Python backend ignores PYTHONPATH, so a file sets the search path.
-    paths = (places.site, CHECKOUT / "backends" / "python")
+    paths = (folders.site, CHECKOUT / "backends" / "python")
     (site / "specdec.pth").write_text("".join(f"{path}\n" for path in paths), "utf-8")
 
 
-def serving_environment(places: Places) -> dict[str, str]:
+def serving_environment(folders: GpuFolders) -> dict[str, str]:
     """Return the environment variables for steps that serve."""
-    libraries = [str(places.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+    libraries = [str(folders.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
     return {
         **os.environ,
-        HOME_VARIABLE: str(places.root),
+        HOME_VARIABLE: str(folders.root),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
     }
 

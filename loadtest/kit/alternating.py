@@ -15,7 +15,8 @@ from pathlib import Path
 
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.answers import Measurement
-from specdec.loadtest.kit.asking import Asker, Draw
+from specdec.loadtest.kit.arm_client import ArmClient
+from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.options import progress
 from specdec.loadtest.kit.prompts import WARM_UP, TokenPrompt
 
@@ -30,12 +31,12 @@ def ask_in_alternation(
     for number in range(len(arms)):
         order = random.Random(draw.seed + number)
         plan = [(prompt, arms[(i + number) % len(arms)]) for i, prompt in enumerate(prompts)]
-        with TritonServer(repository) as server, closing(Asker(server, draw, end_id)) as asker:
+        with TritonServer(repository) as server, closing(ArmClient(server, draw, end_id)) as client:
             for _ in range(NUM_WARM_UPS):
                 for arm in arms:
-                    asker.ask(WARM_UP, arm)
+                    client.ask(WARM_UP, arm)
             for count, (prompt, arm) in enumerate(order.sample(plan, len(plan)), start=1):
-                found.append(asker.ask(prompt, arm))
+                found.append(client.ask(prompt, arm))
                 progress(f"pass {number + 1}/{len(arms)}: {count}/{len(plan)}")
     print(file=sys.stderr)
     return found
@@ -58,12 +59,12 @@ def ask_salted(
     order = random.Random(draw.seed)
     found: list[Measurement] = []
     num_prompts = min(map(len, prompts.values()))
-    with TritonServer(repository) as server, closing(Asker(server, draw, end_id)) as asker:
+    with TritonServer(repository) as server, closing(ArmClient(server, draw, end_id)) as client:
         for prompt, arm in learning:
-            asker.ask(prompt, arm)
+            client.ask(prompt, arm)
         for count, number in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
             in_turn = order.sample(list(arms), len(arms))
-            found += [asker.ask(prompts[arm][number], arm) for arm in in_turn]
+            found += [client.ask(prompts[arm][number], arm) for arm in in_turn]
             progress(f"{count}/{num_prompts}")
     print(file=sys.stderr)
     return found

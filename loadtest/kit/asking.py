@@ -1,16 +1,20 @@
-"""Asks an orchestrator, or the target without one, and measures the answer."""
+"""Sends one request from a thread of its own and times the answer."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from specdec.clients import Final, GenerationRequest, GrpcClient
-from specdec.launch.launcher import TritonServer
+from specdec.clients import GenerationResult, collect
 from specdec.loadtest.kit.answers import Measurement
-from specdec.loadtest.kit.arms import DIRECT, GREEDY, Arm, Case
-from specdec.loadtest.kit.direct import DirectTarget
-from specdec.loadtest.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.arms import GREEDY, Case
+from specdec.loadtest.kit.ratios import Timed
+
+if TYPE_CHECKING:
+    from specdec.clients import Chunk, GenerationRequest, GrpcClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,64 +28,61 @@ class Draw:
     """True to request the statistics of speculation with each answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class TimedAnswer:
+    """A whole answer; times are in seconds since the request was sent."""
+
+    result: GenerationResult
+    num_first: int
+    """Tokens of the first response that has any."""
+    first_s: float
+    last_s: float
+
+    @property
+    def timed(self) -> Timed:
+        """The tokens and the time of the whole answer, the time to read the prompt included."""
+        return Timed(len(self.result.token_ids), self.last_s)
+
+
+def timed_chunks(
+    client: GrpcClient, request: GenerationRequest
+) -> Generator[tuple[float, Chunk], None, None]:
+    """Yield each chunk of an answer with the seconds since the request was sent.
+
+    Closing the generator hangs up. Raises SpecdecError if the request fails.
+    """
+    sent_s = time.perf_counter()
+    with closing(client.stream(request)) as chunks:
+        for chunk in chunks:
+            yield time.perf_counter() - sent_s, chunk
+
+
+def ask(client: GrpcClient, request: GenerationRequest) -> TimedAnswer:
+    """Stream one answer to its end. Raises SpecdecError if the request fails."""
+    chunks = []
+    first_s = last_s = 0.0
+    num_first = 0
+    for last_s, chunk in timed_chunks(client, request):
+        if chunk.token_ids and not num_first:
+            first_s, num_first = last_s, len(chunk.token_ids)
+        chunks.append(chunk)
+    return TimedAnswer(collect(chunks), num_first, first_s, last_s)
+
+
 def measure(
     client: GrpcClient, request: GenerationRequest, about: tuple[str, str, str]
 ) -> Measurement:
-    """Stream one answer and measure it. Raises SpecdecError if the request fails.
+    """Stream one answer and return its figures. Raises SpecdecError if the request fails.
 
     `about` has the prompt's id, its column and the arm.
     """
-    start_s = time.perf_counter()
-    first_s = last_s = 0.0
-    num_tokens = num_first = 0
-    final: Final | None = None
-    for chunk in client.stream(request):
-        last_s = time.perf_counter() - start_s
-        if chunk.token_ids and not num_first:
-            first_s, num_first = last_s, len(chunk.token_ids)
-        num_tokens += len(chunk.token_ids)
-        final = chunk.final or final
-    statistics = dict(final.speculative_decoding or {}) if final else {}
-    return Measurement(*about, num_tokens, num_first, first_s, last_s, statistics or None)
-
-
-class Asker:
-    """Asks one prompt in one arm at a time."""
-
-    def __init__(self, server: TritonServer, draw: Draw, end_id: int) -> None:
-        self._grpc_url = server.grpc_url
-        self._clients: dict[str, GrpcClient] = {}
-        self._target = DirectTarget(server.grpc_url)
-        self._draw = draw
-        self._end_id = end_id
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._target.close()
-        for client in self._clients.values():
-            client.close()
-
-    def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
-        """Return the measured answer of an arm. Raises SpecdecError if the request fails."""
-        about, draw = (prompt.prompt_id, prompt.column, arm), self._draw
-        if arm == DIRECT:
-            answer = self._target.generate(
-                prompt.token_ids, draw.max_tokens, self._end_id, draw.case, draw.seed
-            )
-            return Measurement(
-                *about, len(answer.tokens), 1, answer.first_s, answer.last_s, statistics=None
-            )
-        parsed = Arm.parse(arm)
-        request = GenerationRequest(
-            input_ids=list(prompt.token_ids),
-            max_tokens=draw.max_tokens,
-            return_perf_metrics=draw.has_statistics or None,
-            **draw.case.fields(draw.seed),
-            **parsed.fields(),
-        )
-        return measure(self._client(parsed.model), request, about)
-
-    def _client(self, model: str) -> GrpcClient:
-        if model not in self._clients:
-            self._clients[model] = GrpcClient(self._grpc_url, model_name=model)
-        return self._clients[model]
+    answer = ask(client, request)
+    statistics = dict(answer.result.end.speculative_decoding or {})
+    return Measurement(
+        *about,
+        len(answer.result.token_ids),
+        answer.num_first,
+        answer.first_s,
+        answer.last_s,
+        statistics or None,
+    )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from specdec.clients.figures import num_compared
+
 
 @dataclass(frozen=True, slots=True)
 class DraftCounts:
@@ -17,7 +19,7 @@ class DraftCounts:
     """Rounds with a draft."""
     num_drafted: int
     num_accepted: int
-    num_reached: int
+    num_compared: int
     """Draft tokens compared with the target: the accepted ones and the first rejected one."""
 
     @property
@@ -28,7 +30,7 @@ class DraftCounts:
     @property
     def conditional_acceptance(self) -> float | None:
         """α̂ = Σ accepted / Σ min(accepted + 1, k), defined for chains only."""
-        return self.num_accepted / self.num_reached if self.num_reached else None
+        return self.num_accepted / self.num_compared if self.num_compared else None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -48,18 +50,13 @@ class DraftCounts:
 
 def counts_of_answer(num_tokens: int, statistics: Mapping[str, Any]) -> DraftCounts:
     """Return the counts of one answer from its `speculative_decoding` statistics."""
-    histograms = statistics.get("acceptance_histogram_by_draft_length", {})
     return DraftCounts(
         num_tokens=num_tokens,
         num_rounds=statistics["round_times"]["num_rounds"] + 1,
         num_steps=statistics["num_spec_steps"],
         num_drafted=statistics["num_draft_tokens"],
         num_accepted=statistics["num_accepted_draft_tokens"],
-        num_reached=sum(
-            min(accepted + 1, int(length)) * times
-            for length, counts in histograms.items()
-            for accepted, times in enumerate(counts)
-        ),
+        num_compared=num_compared(statistics) or 0,
     )
 
 

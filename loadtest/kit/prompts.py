@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,9 @@ class TokenPrompt:
     """The group of prompts that it belongs to: a column of a table."""
     token_ids: tuple[int, ...]
 
+
+NUM_PER_TASK = 11
+"""Held-out prompts of each task in the benches of many streams, unless an option says otherwise."""
 
 WARM_UP = TokenPrompt("warm-up", "", tuple(range(1000, 1040)))
 """A text that no prompt contains."""
@@ -104,3 +108,16 @@ def lengthened(prompts: Sequence[TokenPrompt], num_tokens: int) -> tuple[TokenPr
 def spread(prompts: Sequence[TokenPrompt], count: int) -> list[TokenPrompt]:
     """Return `count` prompts, evenly spaced over all of them."""
     return [prompts[i * len(prompts) // count] for i in range(count)]
+
+
+def salted_prompts(per_task: int, checkpoint: Path, seed: int, turn: int) -> Iterator[TokenPrompt]:
+    """Yield all held-out prompts again and again, each time salted anew and in another order.
+
+    The two passes of a pair, with `turn` 0 and 1, get the same prompts in the same order, with
+    salts of equally many tokens. A salt changes the answer a little, and with it its length. It
+    therefore depends on the pass's turn, which is drawn, and not on its arm.
+    """
+    order = random.Random(seed)
+    for number in itertools.count():
+        prompts, _ = as_tokens(held_out_prompts(per_task), checkpoint, f"{seed:03}{turn}{number}")
+        yield from order.sample(prompts, len(prompts))

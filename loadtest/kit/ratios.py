@@ -63,7 +63,7 @@ def resampled(ids: Sequence[str], value: Callable[[Sequence[str]], float]) -> Ra
 
 def _share_beyond(num_ids: int) -> float:
     """Return the share of resamples on each side of the interval: 0.025 for many prompts."""
-    # Only intervals need SciPy. The GPU programme runs the streams of a bench without it.
+    # Only intervals need SciPy. GPU runs use the streams of a bench without it.
     from scipy.stats import norm, t  # noqa: PLC0415
 
     if num_ids < 2:

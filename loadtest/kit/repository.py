@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from specdec.builder.config_file import ConfigFile
 from specdec.builder.description.engine import TRANSLATIONS
-from specdec.builder.parameters import set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.weights import HEAD, WEIGHTS
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.kit.arms import Arm
 
 COLOCATED = "colocated"
 CHECKPOINTS = Path("checkpoints")
@@ -51,6 +52,18 @@ def serve_with_drafts(arguments: argparse.Namespace) -> Iterator[TritonServer]:
             yield server
 
 
+def with_colocated(repository: Path, arms: Iterable[str], directory: Path) -> Path:
+    """Return `repository`, or a copy with a colocated orchestrator if an arm asks for it.
+
+    The copy goes into the empty `directory`.
+    """
+    if all(Arm.parse(arm).model != COLOCATED for arm in arms):
+        return repository
+    copy = with_drafts(repository, directory / "repository")
+    add_colocated(copy, directory)
+    return copy
+
+
 def with_drafts(
     repository: Path,
     directory: Path,
@@ -81,17 +94,11 @@ def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> N
     """
     colocate(repository, directory / "alone")
     (directory / "alone" / "specdec").rename(repository / name)
-    _rename(repository / name, name)
+    ConfigFile.read(repository / name).with_name(name).write(repository / name)
 
 
 def add_orchestrator(repository: Path, name: str, **parameters: str) -> None:
     """Add an orchestrator over the same engines, with other parameters."""
     shutil.copytree(repository / "specdec", repository / name)
-    _rename(repository / name, name)
-    set_parameters(repository / name, **parameters)
-
-
-def _rename(model: Path, name: str) -> None:
-    config = model / "config.pbtxt"
-    renamed = config.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"', 1)
-    config.write_text(renamed, "utf-8")
+    config = ConfigFile.read(repository / name).with_name(name).with_parameters(**parameters)
+    config.write(repository / name)

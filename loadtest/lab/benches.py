@@ -6,7 +6,10 @@ import importlib
 import sys
 from dataclasses import dataclass
 
+from specdec.builder.errors import BuildError
 from specdec.clients.errors import SpecdecError
+from specdec.errors import ConfigurationError
+from specdec.launch.launcher import LaunchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ BENCHES = {
 def main(argv: list[str] | None = None) -> int:
     """Run the bench that the first argument names and return its exit status.
 
-    The status is 1 if the server refuses a request, and 2 for an unknown bench.
+    The status is 1 if no server starts, it refuses a request, or a file cannot be read, and 2 for
+    an unknown bench.
     """
     arguments = sys.argv[1:] if argv is None else argv
     name = arguments[0] if arguments else ""
@@ -50,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     module = importlib.import_module(f"specdec.loadtest.{BENCHES[name].module}")
     try:
         return int(module.main(arguments[1:]))
-    except SpecdecError as error:
+    except (SpecdecError, ConfigurationError, LaunchError, BuildError, OSError) as error:
         print(f"specdec bench {name}: {error}", file=sys.stderr)
         return 1
 

@@ -9,18 +9,18 @@ from dataclasses import fields
 from pathlib import Path
 
 from specdec.clients import SpecdecError
-from specdec.loadtest.load.gates import Thresholds, find_violations
+from specdec.loadtest.load.limits import Limits, find_violations
 from specdec.loadtest.load.report import write_report
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
 
 _REQUEST_OPTIONS: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "tokens of an answer"),
-    "num_draft_tokens": (int, "draft tokens of a round; 0: no speculation"),
-    "drafter": (str, "name of the drafter"),
+    "max_tokens": (int, "longest answer, in tokens"),
+    "num_draft_tokens": (int, "draft tokens in a round; 0: no speculation"),
+    "drafter": (str, "auto, none, lookup, draft …"),
     "verification": (str, "exact, rejection, block or typical"),
-    "temperature": (float, "0: greedy"),
-    "deadline_ms": (int, "time after which a request is ended, ms"),
+    "temperature": (float, "temperature; 0: greedy"),
+    "deadline_ms": (int, "ms after which the server ends a request"),
 }
 _LIMITS = {
     "max_p95_ttft_ms": "95th percentile of the time to the first token, ms, at most",
@@ -31,7 +31,7 @@ _LIMITS = {
     "min_acceptance": "accepted ÷ drafted tokens, at least",
     "max_fail_ratio": "failed ÷ all requests, at most",
 }
-"""Meaning of each limit, by its field of `Thresholds`."""
+"""Meaning of each limit, by its field of `Limits`."""
 
 
 def main(argv: list[str]) -> int:
@@ -45,13 +45,13 @@ def main(argv: list[str]) -> int:
         settings = _settings(args)
     except ValueError as error:
         parser.error(str(error))
-    thresholds = Thresholds(**{item.name: getattr(args, item.name) for item in fields(Thresholds)})
+    limits = Limits(**{item.name: getattr(args, item.name) for item in fields(Limits)})
     try:
         samples, summary = run_load(settings)
     except (OSError, RuntimeError, SpecdecError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    violations = find_violations(summary, thresholds)
+    violations = find_violations(summary, limits)
     print(write_report(settings, samples, summary, violations))
     print(f"all results are in {settings.out}", file=sys.stderr)
     for violation in violations:
@@ -67,16 +67,22 @@ def _parser() -> argparse.ArgumentParser:
         "own CSV and HTML in --out. Exit code 1 when a limit is broken or nothing was answered.",
     )
     server = parser.add_argument_group("server")
-    server.add_argument("--protocol", choices=("grpc", "http"), default="grpc")
-    server.add_argument("--url", help="host:port (gRPC) or http://host:port (default: 127.0.0.1)")
+    server.add_argument(
+        "--protocol", choices=("grpc", "http"), default="grpc", help="default: %(default)s"
+    )
+    server.add_argument(
+        "--url",
+        help="host:port for gRPC (default: 127.0.0.1, GRPC_PORT or 8001), http://host:port for "
+        "HTTP (default: 127.0.0.1, HTTP_PORT or 8000)",
+    )
     server.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     _add_load_arguments(parser.add_argument_group("load"))
     _add_prompt_arguments(parser.add_argument_group("prompts"))
     request = parser.add_argument_group("request (the server's defaults hold for the rest)")
     for name, (kind, meaning) in _REQUEST_OPTIONS.items():
         request.add_argument(_flag(name), type=kind, help=meaning)
-    limits = parser.add_argument_group("limits, from raw samples")
-    for item in fields(Thresholds):
+    limits = parser.add_argument_group("limits, checked on the raw samples")
+    for item in fields(Limits):
         default = "none" if item.default is None else item.default
         text = f"{_LIMITS[item.name]} (default: {default})"
         limits.add_argument(
@@ -86,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         default=Path("results/scratch/load"),
-        help="folder (default: %(default)s)",
+        help="folder of the result (default: %(default)s)",
     )
     return parser
 
@@ -98,34 +104,41 @@ def _add_load_arguments(load: argparse._ArgumentGroup) -> None:
         default="closed",
         help="closed: users who wait for each answer; poisson: starts that wait for nothing",
     )
-    load.add_argument("--users", type=int, default=1, help="closed: how many (default 1)")
-    load.add_argument("--spawn-rate", type=float, help="users a second (default: all at once)")
-    load.add_argument("--rate", type=float, help="poisson: requests a second")
-    load.add_argument("--duration", type=float, metavar="S", help="start requests for this long")
+    load.add_argument("--users", type=int, default=1, help="closed: number of users (default: 1)")
+    load.add_argument(
+        "--spawn-rate", type=float, help="users to start per second (default: all at once)"
+    )
+    load.add_argument("--rate", type=float, help="poisson: requests per second, on average")
+    load.add_argument("--duration", type=float, metavar="S", help="start requests for S seconds")
     load.add_argument("--requests", type=int, metavar="N", help="start N requests")
     load.add_argument(
-        "--warmup", type=float, default=0.0, metavar="S", help="leave the first seconds out"
+        "--warmup", type=float, default=0.0, metavar="S", help="leave the first S seconds out"
     )
     load.add_argument(
         "--grace",
         type=float,
         default=60.0,
         metavar="S",
-        help="requests in flight may end after --duration (default %(default)s)",
+        help="seconds after --duration in which requests in flight may end (default: %(default)s)",
     )
     load.add_argument(
         "--timeout",
         type=float,
         default=300.0,
         metavar="S",
-        help="a request that takes longer is given up and failed (default %(default)s)",
+        help="seconds after which a request counts as failed (default: %(default)s)",
     )
-    load.add_argument("--seed", type=int, default=1, help="of prompt order and arrival times")
+    load.add_argument(
+        "--seed", type=int, default=1, help="seed of the prompts' order and the arrival times"
+    )
 
 
 def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL: question_id, category, turns"
+        "--prompts",
+        type=Path,
+        default=SHIPPED_PROMPTS,
+        help="JSONL: question_id, category, turns (default: ours)",
     )
     group.add_argument("--raw", action="store_true", help="send as text_input, not as a message")
     group.add_argument(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from specdec.clients import SpecdecError
-from specdec.clients.figures import num_trials
+from specdec.clients.figures import num_compared
 from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from specdec.clients import Chunk, Final, GenerationRequest
+    from specdec.clients import AnswerEnd, Chunk, GenerationRequest
     from specdec.loadtest.load.prompts import Prompt
 
 INCOMPLETE = "incomplete_answer"
@@ -54,7 +54,7 @@ class Exchange:
     start_s: float
     arrivals: list[ChunkSample] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
-    final: Final | None = None
+    end: AnswerEnd | None = None
     e2e_s: float = 0.0
     outcome: str = UNFINISHED
     detail: str = ""
@@ -74,17 +74,17 @@ class Exchange:
                     num_tokens = len(chunk.token_ids)
                     self.arrivals.append(ChunkSample(request.request_id, arrival_s, num_tokens))
                     self.token_ids.extend(chunk.token_ids)
-                self.final = chunk.final
-            self.outcome, self.detail = self._judge()
+                self.end = chunk.end
+            self.outcome, self.detail = self._check()
         except SpecdecError as error:
             self.outcome, self.detail = error.error_type, error.message
         finally:
             self.e2e_s = time.perf_counter() - start
 
-    def _judge(self) -> tuple[str, str]:
+    def _check(self) -> tuple[str, str]:
         num_tokens = len(self.token_ids)
-        if self.final is None or self.final.num_output_tokens != num_tokens:
-            claimed = self.final.num_output_tokens if self.final else None
+        if self.end is None or self.end.num_output_tokens != num_tokens:
+            claimed = self.end.num_output_tokens if self.end else None
             return INCOMPLETE, f"{num_tokens} tokens came, the last response says {claimed}"
         expected = self.question.expected_ids
         if expected is not None and tuple(self.token_ids) != expected:
@@ -96,8 +96,8 @@ class Exchange:
 
     def sample(self) -> RequestSample:
         """Return the sample of this request, as it is written to requests.csv."""
-        final = self.final
-        statistics = (final.speculative_decoding if final else None) or {}
+        end = self.end
+        statistics = (end.speculative_decoding if end else None) or {}
         return RequestSample(
             request_id=self.question.request.request_id,
             prompt_id=self.question.prompt.prompt_id,
@@ -106,15 +106,15 @@ class Exchange:
             lateness_s=self.question.lateness_s,
             ttft_s=self.arrivals[0].arrival_s if self.arrivals else None,
             e2e_s=self.e2e_s,
-            num_input_tokens=final.num_input_tokens if final else None,
+            num_input_tokens=end.num_input_tokens if end else None,
             num_output_tokens=len(self.token_ids),
             num_chunks=len(self.arrivals),
-            num_draft_tokens=final.total_draft_tokens if final else None,
-            num_accepted_tokens=final.total_accepted_draft_tokens if final else None,
+            num_draft_tokens=end.total_draft_tokens if end else None,
+            num_accepted_tokens=end.total_accepted_draft_tokens if end else None,
             num_rounds=statistics.get("num_spec_steps"),
-            num_trials=num_trials(statistics),
+            num_compared=num_compared(statistics),
             acceptance_histogram=tuple(statistics.get("acceptance_histogram") or ()),
-            finish_reason=final.finish_reason if final else "",
+            finish_reason=end.finish_reason if end else "",
             outcome=self.outcome,
             detail=self.detail,
         )

@@ -152,10 +152,10 @@ def conditional_acceptance(requests: Sequence[RequestSample]) -> float | None:
 
     Answers that do not report the divisor are left out.
     """
-    known = [request for request in requests if request.num_trials]
-    num_tried = sum(request.num_trials or 0 for request in known)
+    known = [request for request in requests if request.num_compared]
+    num_compared = sum(request.num_compared or 0 for request in known)
     num_accepted = sum(request.num_accepted_tokens or 0 for request in known)
-    return num_accepted / num_tried if num_tried else None
+    return num_accepted / num_compared if num_compared else None
 
 
 def mean_draft_length(requests: Sequence[RequestSample]) -> float | None:

@@ -15,7 +15,7 @@ from specdec.loadtest.load.summary import latency_samples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specdec.loadtest.load.gates import Violation
+    from specdec.loadtest.load.limits import Violation
     from specdec.loadtest.load.measures import Distribution
     from specdec.loadtest.load.samples import Samples
     from specdec.loadtest.load.settings import LoadSettings

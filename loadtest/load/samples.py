@@ -22,7 +22,7 @@ class RequestSample:
     `start_s` counts from the start of the test, the other times from `start_s`. `lateness_s` is how
     much later than due the request started (open load). `outcome` is `ok`, an `error_type`, or an
     outcome of exchange.py; `detail` says more. `num_rounds` counts rounds with a draft.
-    `num_trials` is Σ min(accepted + 1, k) over these rounds, the number of draft tokens that were
+    `num_compared` is Σ min(accepted + 1, k) over these rounds, the number of draft tokens that were
     compared with the target. `acceptance_histogram` counts these rounds by accepted tokens.
     """
 
@@ -39,7 +39,7 @@ class RequestSample:
     num_draft_tokens: int | None
     num_accepted_tokens: int | None
     num_rounds: int | None
-    num_trials: int | None
+    num_compared: int | None
     acceptance_histogram: tuple[int, ...]
     finish_reason: str
     outcome: str
@@ -135,7 +135,7 @@ _REQUEST_READERS: dict[str, Callable[[str], Any]] = {
     "num_draft_tokens": _int_or_none,
     "num_accepted_tokens": _int_or_none,
     "num_rounds": _int_or_none,
-    "num_trials": _int_or_none,
+    "num_compared": _int_or_none,
     "acceptance_histogram": _ints,
 }
 _CHUNK_READERS: dict[str, Callable[[str], Any]] = {"arrival_s": float, "num_tokens": int}

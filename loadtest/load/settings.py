@@ -53,7 +53,7 @@ class LoadSettings:
     def __post_init__(self) -> None:
         """Raise ValueError for settings that contradict each other."""
         if self.duration_s is None and self.num_requests is None:
-            raise ValueError("a load test needs a duration or a number of requests to end by")
+            raise ValueError("--duration or --requests is needed, or the load test would never end")
         if (self.arrivals == "poisson") != (self.rate_per_s is not None):
             raise ValueError("--rate and --arrivals poisson need each other")
         if self.arrivals == "poisson" and self.users != 1:
@@ -70,6 +70,9 @@ class LoadSettings:
         ):
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be above 0; given: {value:g}")
+        for option, value in (("--warmup", self.warmup_s), ("--grace", self.grace_s)):
+            if value < 0:
+                raise ValueError(f"{option} must be 0 or more; given: {value:g}")
 
     def write(self, path: Path) -> None:
         """Save the settings as JSON."""

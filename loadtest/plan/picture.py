@@ -8,8 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from specdec.estimates.formulas import article_speed_up, best_draft_length, draft_lengths
-from specdec.loadtest.plan.tables import Question, rate_of
+from specdec.estimates.formulas import best_draft_length, draft_lengths
+from specdec.loadtest.plan.tables import Question
 
 _COLOURS = ("#1f4e79", "#c0504d", "#4f8f3a", "#8064a2", "#e08e0b", "#2aa1a8")
 _ALPHAS = [number / 100 for number in range(100)]
@@ -20,7 +20,6 @@ def plot_plan(question: Question, title: str, path: Path) -> None:
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     figure.suptitle(title, fontsize=11)
     left, right = figure.subplots(1, 2)
-    lengths = range(1, len(question.alphas) + 1)
     for batch_size, colour in zip(question.batch_sizes, cycle(_COLOURS), strict=False):
         round_ms, best = question.costs.round_ms(batch_size), question.best(batch_size)
         gains = [each.speed_up for each in draft_lengths(question.alphas, round_ms)]
@@ -32,8 +31,6 @@ def plot_plan(question: Question, title: str, path: Path) -> None:
             for alpha in _ALPHAS
         ]
         right.plot(_ALPHAS, curve, color=colour, label=label)
-    formula = [article_speed_up(rate_of(question.alphas[:k]), k) for k in lengths]
-    left.plot(lengths, formula, "--", color="#808080", linewidth=1.2, label="the guide's formula")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.set_xlabel("draft tokens a round, k (large mark: the best)")
     left.set_ylabel("speed-up over plain steps")

@@ -9,7 +9,6 @@ from specdec.estimates.formulas import (
     DraftLength,
     acceptance_rate,
     alpha_of_rate,
-    article_speed_up,
     best_draft_length,
     draft_lengths,
     expected_tokens_by_length,
@@ -59,7 +58,6 @@ def lengths_table(question: Question, batch_size: int) -> str:
                 f"{taken.speculative_ms / (1000 if question.has_times else 1):.2f}",
                 f"{batch_size * choice.expected_tokens / round_ms(k) * 1000:.1f}",
                 f"{choice.speed_up:.2f}",
-                "–" if rate is None else f"{article_speed_up(rate, k):.2f}",
             ]
         )
     header = ["k", "τ = E", "accepted ÷ drafted"]
@@ -67,7 +65,7 @@ def lengths_table(question: Question, batch_size: int) -> str:
     if not question.has_times:
         header[3:] = ["round, steps", f"{question.num_tokens} tokens, steps"]
         rows = [[*row[:5], *row[6:]] for row in rows]
-    return markdown_table([*header, "speed-up", "guide's formula"], rows)
+    return markdown_table([*header, "speed-up"], rows)
 
 
 def loads_table(question: Question) -> str:
@@ -109,20 +107,18 @@ def guide_table(costs: Costs, max_draft_tokens: int) -> str:
         alphas = [alpha_of_rate(rate, k) for rate in ends]
         ours = [draft_lengths([alpha] * k, round_ms)[k].speed_up for alpha in alphas]
         best = [best_draft_length([alpha] * max_draft_tokens, round_ms) for alpha in alphas]
-        formula = [article_speed_up(rate, k) for rate in ends]
         rows.append(
             [
                 task.replace("_", " "),
                 str(stated.acceptance_rate),
                 _span(alphas),
                 str(stated.speed_up),
-                _span(formula),
                 _span(ours),
                 _span([each.speed_up for each in best])
                 + f" at {best[0].num_draft_tokens}–{best[1].num_draft_tokens}",
             ]
         )
-    header = ["task", f"its α (accepted ÷ drafted, k = {k})", "α̂", "its speed-up", "its formula"]
+    header = ["task", f"its α (accepted ÷ drafted, k = {k})", "α̂", "its speed-up"]
     header += [f"at these costs, k = {k}", "with the best k"]
     return markdown_table(header, rows)
 

@@ -6,11 +6,12 @@ import argparse
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.results import (
     RESULTS,
     command_line,
@@ -51,13 +52,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
 
 def main(argv: list[str]) -> int:
     """Run the scenarios; return 1 if a goal was missed or this machine does not show crashes."""
-    parser = argparse.ArgumentParser(prog="specdec bench reliability", description=__doc__)
-    # argparse checks the default of `*`, an empty list, against the choices too.
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO")
-    parser.add_argument("--rounds", type=int, default=6, help="default: %(default)s")
-    parser.add_argument("--model-repository", type=Path, default=default_model_repository())
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         if not CrashWatch(Path(folder)).sees_a_crash():
             print(
@@ -66,23 +61,26 @@ def main(argv: list[str]) -> int:
                 file=sys.stderr,
             )
             return 1
-    repository = arguments.model_repository.resolve()
-    is_met = True
-    for name in arguments.scenarios or SCENARIOS:
-        at_start = conditions(command_line("reliability", argv))
-        rows = []
-        for row in played(name, repository, arguments.rounds):
-            print(f"{'met   ' if row.is_met else 'MISSED'} {row.what}: {row.figure}", flush=True)
-            rows.append(row)
-        table = markdown_table(
-            ["what", "figure", "goal", "met"],
-            [[row.what, row.figure, row.goal, "yes" if row.is_met else "**no**"] for row in rows],
-        )
-        at_end = conditions(command_line("reliability", argv))
-        facts = {"conditions": of_the_run(at_start, at_end), "rows": rows}
-        write_result(f"reliability_{name}", arguments.out, facts, table)
-        is_met &= all(row.is_met for row in rows)
-    return 0 if is_met else 1
+    names = arguments.scenarios or SCENARIOS
+    are_met = [_play(name, arguments, argv) for name in names]
+    return 0 if all(are_met) else 1
+
+
+def _play(name: str, arguments: argparse.Namespace, argv: Sequence[str]) -> bool:
+    """Play one scenario, write its table, and tell whether all its goals were met."""
+    at_start = conditions(command_line("reliability", argv))
+    rows = []
+    for row in played(name, arguments.model_repository.resolve(), arguments.rounds):
+        print(f"{'met   ' if row.is_met else 'MISSED'} {row.what}: {row.figure}", flush=True)
+        rows.append(row)
+    table = markdown_table(
+        ["what", "figure", "goal", "met"],
+        [[row.what, row.figure, row.goal, "yes" if row.is_met else "**no**"] for row in rows],
+    )
+    at_end = conditions(command_line("reliability", argv))
+    facts = {"conditions": of_the_run(at_start, at_end), "rows": rows}
+    write_result(f"reliability_{name}", arguments.out, facts, table)
+    return all(row.is_met for row in rows)
 
 
 def played(name: str, repository: Path, rounds: int) -> Iterator[Row]:
@@ -104,3 +102,31 @@ def of_the_run(at_start: dict[str, Any], at_end: dict[str, Any]) -> dict[str, An
     if at_end["commit"] != commit:
         commit += ", changed during the run"
     return at_end | {"commit": commit}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench reliability", description=__doc__)
+    # argparse checks the default of `*`, an empty list, against the choices too.
+    parser.add_argument(
+        "scenarios",
+        nargs="*",
+        choices=[*SCENARIOS, []],
+        metavar="SCENARIO",
+        help=f"default: all of {', '.join(SCENARIOS)}",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=positive,
+        default=6,
+        help="repetitions of a scenario (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        default=default_model_repository(),
+        help="Triton models to serve (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the results (default: %(default)s)"
+    )
+    return parser

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "watch"):
             parser.error(f"--{name} must be a positive number; given: {value:g}")
     if args.prometheus and args.watch:
-        parser.error("--watch is for a server; a Prometheus has watched it already (--hours)")
+        parser.error("--watch cannot be combined with --prometheus; use --hours")
     try:
         if args.prometheus:
             source = Prometheus(args.prometheus, args.hours, time.time(), args.matching)
@@ -35,8 +35,12 @@ def main(argv: list[str]) -> int:
         print(f"specdec report: {error}", file=sys.stderr)
         return 1
     page = render(history, str(args.prometheus or args.metrics), time.time())
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(page, "utf-8")
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(page, "utf-8")
+    except OSError as error:
+        print(f"specdec report: {error}", file=sys.stderr)
+        return 1
     print(args.out)
     return 0
 
@@ -68,19 +72,27 @@ def _parser() -> argparse.ArgumentParser:
         "--watch", type=float, default=0.0, metavar="S", help="watch the server for S seconds"
     )
     parser.add_argument(
-        "--every", type=float, default=5.0, metavar="S", help="look every S seconds (default: 5)"
+        "--every",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="with --watch: read the page every S seconds (default: 5)",
     )
     parser.add_argument(
-        "--hours", type=float, default=3.0, metavar="H", help="of a Prometheus (default: 3)"
+        "--hours",
+        type=float,
+        default=3.0,
+        metavar="H",
+        help="with --prometheus: the last H hours (default: 3)",
     )
     parser.add_argument(
         "--matching",
         default="",
         metavar="MATCHERS",
-        help='of a Prometheus: these series only, for example \'job="specdec",model="specdec"\'',
+        help='with --prometheus: these series only, for example \'job="specdec",model="specdec"\'',
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("report.html"), help="default: %(default)s"
+        "--out", type=Path, default=Path("report.html"), help="file (default: %(default)s)"
     )
     return parser
 

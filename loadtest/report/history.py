@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from prometheus_client.parser import text_string_to_metric_families
+from specdec.metrics_page import samples_on
 
 OWN_PREFIX = "specdec_"
 """Prefix of the names of specdec's metrics; the page has Triton's too."""
@@ -43,8 +43,7 @@ def parse_page(text: str, time_s: float) -> Scrape:
     """
     samples = {
         Series(sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        for sample in samples_on(text)
         if sample.name.startswith(OWN_PREFIX)
     }
     return Scrape(time_s, samples)

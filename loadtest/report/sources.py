@@ -116,7 +116,7 @@ def _by_time(result: list[Any]) -> tuple[Scrape, ...]:
 
 
 def _get(url: str) -> bytes:
-    if urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
+    if not url.lower().startswith(("http://", "https://")):
         raise SourceError(f"a URL begins with http:// or https://; given: {url!r}")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) only
@@ -125,5 +125,5 @@ def _get(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")[:300]
         raise SourceError(f"{url.split('?', maxsplit=1)[0]} says {error.code}: {text}") from error
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: the URL has no valid host.
         raise SourceError(f"{url.split('?', maxsplit=1)[0]} cannot be reached: {error}") from error

@@ -5,7 +5,7 @@ import pytest
 from tests.checks.imports import ROOT, circle_in, grouped, imports_of, lines_between, packages_of
 
 ORDER = (
-    ("errors", "extras", "folders", "rounds", "token_texts"),
+    ("errors", "extras", "folders", "metrics_page", "rounds", "token_texts"),
     ("acceptance", "health"),
     ("torch_engine",),
     ("engines.wire",),

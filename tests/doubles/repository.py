@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from specdec.builder.config_file import parameter_line
 from specdec.builder.description import PairDescription, Placement, load_description
 from specdec.builder.memory import KvShare
-from specdec.builder.parameters import parameter_line
 from specdec.builder.rendering.launch import plan_launch
 from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
@@ -25,7 +25,7 @@ from specdec.builder.tensorrt_llm.compiling import compile_steps
 from specdec.builder.tensorrt_llm.installation import find_toolkit
 from specdec.builder.tensorrt_llm.plan import plan_steps
 from specdec.deployment.manifest import MANIFEST_FILE
-from tests.unit.builder.tensorrt_llm_standin import install
+from tests.unit.builder.tensorrt_llm.tensorrt_llm_standin import install
 
 DOUBLES = Path(__file__).parent
 COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"

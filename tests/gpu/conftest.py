@@ -6,7 +6,7 @@ import torch
 from specdec.torch_engine.model import LlamaModel
 from tests.gpu.device import DEVICE, IS_CUDA
 from tests.unit.tiny_llama import save_tiny_llama
-from tests.unit.torch_engine.graph_path import NUM_CACHE_TOKENS
+from tests.unit.torch_engine.gpu.graph_path import NUM_CACHE_TOKENS
 
 
 def pytest_collection_modifyitems(items):

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from tests.unit.torch_engine.graph_path import bits
+from tests.unit.torch_engine.gpu.graph_path import bits
 
 DEVICE = torch.device(os.environ.get("SPECDEC_TEST_DEVICE", "cuda"))
 """Device from SPECDEC_TEST_DEVICE, else CUDA. A rehearsal (docs/gpu.md) sets `cpu`: it runs the

@@ -12,7 +12,7 @@ from specdec.torch_engine.gpu.tiles import TILE, product
 from specdec.torch_engine.layers.kv_cache import KVCache
 from specdec.torch_engine.parts import Parts
 from tests.gpu.device import DEVICE, IS_CUDA, assert_same
-from tests.unit.torch_engine.graph_path import empty
+from tests.unit.torch_engine.gpu.graph_path import empty
 
 pytestmark = pytest.mark.gpu
 SHAPE = SHAPES["default"] if IS_CUDA else SHAPES["tiny"]

@@ -17,7 +17,7 @@ from specdec.torch_engine.gpu.step_graph import StepGraph, new_pool
 from specdec.torch_engine.model import Segment
 from tests.gpu.device import DEVICE, IS_CUDA
 from tests.unit.torch_engine.by_hand import prompt, run, task
-from tests.unit.torch_engine.graph_path import (
+from tests.unit.torch_engine.gpu.graph_path import (
     DRAFTING,
     SAMPLED,
     VERIFYING,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
@@ -57,7 +57,7 @@ def memory_of(server: TritonServer) -> Path:
 
 def num_drafts(answer, drafter):
     """Return the number of rounds of an answer in which the drafter had a draft."""
-    return answer.final.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
+    return answer.end.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
 
 
 def make_repository_of_doors(directory: Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.loadtest.kit.repository import add_orchestrator
 from tests.server.live import add_python_model, copy_repository
 

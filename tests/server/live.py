@@ -17,7 +17,7 @@ import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.launch.admin_key import ADMIN_HEADER, read_admin_key
 from specdec.loadtest.kit.repository import with_drafts
 from tests.waiting import PATIENCE_S, wait_for

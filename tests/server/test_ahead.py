@@ -37,7 +37,7 @@ def expect_no_change(client, drafters, **draw):
         answers = list(pool.map(client.generate, drafted))
 
     assert [each.token_ids for each in answers] == [each.token_ids for each in expected]
-    assert sum(each.final.total_accepted_draft_tokens for each in answers) > 0
+    assert sum(each.end.total_accepted_draft_tokens for each in answers) > 0
 
 
 def test_drafting_ahead_keeps_the_text_and_leaves_no_work(doors, client):

@@ -48,8 +48,8 @@ def test_streamed_answer_is_the_whole_answer(server):
     answers += map(collect, chunks.values())
     assert len({(each.text, each.token_ids) for each in answers}) == 1
     for each in answers:
-        assert each.final.num_output_tokens == len(each.token_ids)
-        assert each.final.finish_reason in {"stop", "length"}
+        assert each.end.num_output_tokens == len(each.token_ids)
+        assert each.end.finish_reason in {"stop", "length"}
 
 
 def test_sources_tell_drafted_tokens_apart(client):
@@ -64,7 +64,7 @@ def test_sources_tell_drafted_tokens_apart(client):
 
     num_from_draft = sum(source > 0 for source in answer.sources)
     assert num_from_draft > 0
-    assert num_from_draft == answer.final.total_accepted_draft_tokens
+    assert num_from_draft == answer.end.total_accepted_draft_tokens
     off = client.generate(GenerationRequest(**options, num_draft_tokens=0))
     assert set(off.sources) == {0}
     assert off.token_ids == answer.token_ids

@@ -43,8 +43,8 @@ def test_placement_changes_no_token(server, colocated, sampling):
         for way, there, here in zip(WAYS, *answers, strict=True):
             assert here.token_ids == there.token_ids, way
             assert here.log_probs == there.log_probs, way
-            assert here.final.verification == there.final.verification
-            figures = here.final.speculative_decoding
+            assert here.end.verification == there.end.verification
+            figures = here.end.speculative_decoding
             assert figures["round_times"]["target_engine_s"] > 0
 
 

@@ -45,7 +45,7 @@ def test_request_goes_on_without_its_draft(faulty_server, client, expected, draf
     answer = ask(client, drafter)
 
     assert answer.token_ids == expected
-    assert answer.final.total_draft_tokens == 0
+    assert answer.end.total_draft_tokens == 0
     wait_for(lambda: num_failures(faulty_server, drafter, reason) >= 1)
     assert num_failures(faulty_server, drafter, reason) <= MAX_TOKENS
 
@@ -60,7 +60,7 @@ def test_other_draft_models_keep_drafting(client, expected):
     answer = ask(client, "draft")
 
     assert answer.token_ids == expected
-    assert answer.final.total_draft_tokens > 0
+    assert answer.end.total_draft_tokens > 0
 
 
 def test_request_with_a_hanging_draft_can_be_ended(faulty_server, client):

@@ -90,11 +90,11 @@ def test_compared_answers_contain_accepted_draft_tokens(speculated):
     totals = dict.fromkeys(DRAFTERS, 0)
     accepted = 0
     for _, drafter, k, answer in speculated:
-        totals[drafter] += answer.final.total_draft_tokens
-        accepted += answer.final.total_accepted_draft_tokens
-        steps = answer.final.speculative_decoding["num_spec_steps"]
-        assert answer.final.total_draft_tokens <= k * steps
-        assert answer.final.verification == "exact"
+        totals[drafter] += answer.end.total_draft_tokens
+        accepted += answer.end.total_accepted_draft_tokens
+        steps = answer.end.speculative_decoding["num_spec_steps"]
+        assert answer.end.total_draft_tokens <= k * steps
+        assert answer.end.verification == "exact"
 
     assert min(totals.values()) > 0
     assert accepted > 0
@@ -108,7 +108,7 @@ def test_answer_without_speculation_equals_the_target_called_directly(client, di
         answer = client.generate(request)
         assert answer.token_ids == direct[number]
         assert set(answer.sources) <= {0}
-        assert answer.final.verification == "off"
+        assert answer.end.verification == "off"
 
 
 def test_concurrent_requests_do_not_change_each_others_answers(client, direct):

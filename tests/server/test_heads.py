@@ -61,7 +61,7 @@ def test_head_changes_no_token(server, headed, sampling):
             for way, answer in zip(WAYS, answers, strict=True):
                 assert answer.token_ids == expected.token_ids, way
                 if way["drafter"] in {UNTRAINED, f"{UNTRAINED}_tree"}:
-                    figures = answer.final.speculative_decoding
+                    figures = answer.end.speculative_decoding
                     assert figures["drafters"][way["drafter"]]["num_draft_tokens"] > 0
 
 
@@ -79,7 +79,7 @@ def test_tree_of_the_default_head_needs_no_more_rounds_than_its_chain(server, sa
                 **sampling,
             )
             answer = client.generate(request)
-            figures = answer.final.speculative_decoding
+            figures = answer.end.speculative_decoding
             steps[drafter] = (answer.token_ids, figures["num_spec_steps"])
 
     assert steps["eagle3_tree"][0] == steps["eagle3"][0] == steps["none"][0]
@@ -107,5 +107,5 @@ def test_drafts_of_a_head_are_verified_by_rejection_or_block(headed, drafter, ve
         )
         answer = client.generate(request)
 
-    assert answer.final.verification == verification
+    assert answer.end.verification == verification
     assert 0 < len(answer.token_ids) <= 24

@@ -90,10 +90,10 @@ def test_streamed_and_whole_answers_are_the_engines_text(running, client, tokeni
     assert len(chunks) > 1
     for answer in (streamed, whole):
         assert tokenizer.text(np.asarray(answer.token_ids)) == answer.text
-        assert answer.final.num_output_tokens == len(answer.token_ids) <= MAX_TOKENS
+        assert answer.end.num_output_tokens == len(answer.token_ids) <= MAX_TOKENS
         assert set(answer.sources) == {0}
-        assert answer.final.verification == "engine"
-    assert whole.final.num_input_tokens == len(tokenizer.plain(prompt))
+        assert answer.end.verification == "engine"
+    assert whole.end.num_input_tokens == len(tokenizer.plain(prompt))
 
 
 def test_double_streams_the_text_from_its_beginning(running):
@@ -126,7 +126,7 @@ def test_messages_are_rendered_by_the_targets_template(client, tokenizer):
 
     by_text = client.generate(GenerationRequest(text_input=text, max_tokens=8))
     assert by_messages.text == by_text.text
-    assert by_messages.final.num_input_tokens == by_text.final.num_input_tokens
+    assert by_messages.end.num_input_tokens == by_text.end.num_input_tokens
 
 
 def test_stop_words_end_the_answer_before_them(running, client):
@@ -142,7 +142,7 @@ def test_stop_words_end_the_answer_before_them(running, client):
     )
 
     assert stopped.text == free.text[: free.text.index(stop)]
-    assert stopped.final.finish_reason == "stop"
+    assert stopped.end.finish_reason == "stop"
     wait_for(lambda: is_idle(running), WITHIN_S)
 
 
@@ -164,7 +164,7 @@ def test_seed_and_temperature_reach_the_engine(client):
 
     first = ask()
 
-    assert ask(seed=first.final.seed).text == first.text
+    assert ask(seed=first.end.seed).text == first.text
     assert len({ask(seed=seed).text for seed in range(4)}) == 4
 
 
@@ -221,7 +221,7 @@ def test_engines_counts_are_the_metrics(running, client):
         text_input=REPEAT, max_tokens=32, task="inside", return_perf_metrics=True
     )
 
-    final = client.generate(request).final
+    final = client.generate(request).end
 
     assert final.total_draft_tokens > final.total_accepted_draft_tokens > 0
     rate = final.total_accepted_draft_tokens / final.total_draft_tokens

@@ -20,7 +20,7 @@ def test_requests_go_on_without_an_unloaded_draft_model(server):
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         request = GenerationRequest(**FIELDS, max_tokens=120)
         whole = client.generate(request)
-        assert whole.final.total_draft_tokens > 0
+        assert whole.end.total_draft_tokens > 0
         running = client.stream(request)
         streamed = [*next(running).token_ids]
 
@@ -30,10 +30,10 @@ def test_requests_go_on_without_an_unloaded_draft_model(server):
         load(server, "draft")
 
         assert tuple(streamed) == whole.token_ids == plain.token_ids
-        assert plain.final.total_draft_tokens == 0
+        assert plain.end.total_draft_tokens == 0
         again = wait_for(
             # A failing draft model is asked again after a pause, which doubles each time.
-            lambda: client.generate(request).final.total_draft_tokens
+            lambda: client.generate(request).end.total_draft_tokens
         )
         assert again > 0
 

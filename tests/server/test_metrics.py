@@ -86,9 +86,9 @@ def test_counters_equal_what_the_clients_saw(server, client):
 def expect(expected, task, chunks):
     """Add the growth of the counters by one streamed answer, in which each chunk is a round."""
     answer = collect(chunks)
-    parts = answer.final.speculative_decoding["drafters"]
+    parts = answer.end.speculative_decoding["drafters"]
     expected["specdec_requests_total", labels(outcome="ok")] += 1
-    expected["specdec_prompt_tokens_total", ()] += answer.final.num_input_tokens
+    expected["specdec_prompt_tokens_total", ()] += answer.end.num_input_tokens
     expected["specdec_generation_tokens_total", labels(task=task)] += len(answer.token_ids)
     expected["specdec_target_step_seconds_count", ()] += len(chunks)
     for family in ("time_to_first_token", "inter_token_latency", "e2e_request_latency"):

@@ -98,8 +98,8 @@ def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
         named = client.generate(replace(asked, drafter="lookup"))
         counted = client.generate(replace(asked, num_draft_tokens=4))
 
-    assert named.final.total_draft_tokens > 0
-    assert counted.final.total_draft_tokens > 0
+    assert named.end.total_draft_tokens > 0
+    assert counted.end.total_draft_tokens > 0
     answers = (expected, beside_others, named, counted)
     assert len({each.token_ids for each in answers}) == 1
 
@@ -110,7 +110,7 @@ def test_auto_uses_no_draft_model_for_a_short_answer_to_a_long_prompt(server):
     fields = {"input_ids": numbers, "max_tokens": 12, "return_perf_metrics": True, "tenant": "long"}
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         asked = [
-            client.generate(GenerationRequest(**fields, drafter=drafter)).final
+            client.generate(GenerationRequest(**fields, drafter=drafter)).end
             for drafter in ("auto", "draft")
         ]
 

@@ -3,7 +3,7 @@
 import json
 
 from specdec.builder.cli import main
-from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.profiling.cli import PROFILE
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft

@@ -1,6 +1,6 @@
 """Draft models and heads are replaced under load: no request fails, and no token changes.
 
-A worse replacement is taken back.
+A worse replacement is rolled back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.builder.refresh import swapping
 from specdec.builder.refresh.trial import TrialSettings, Verdict
 from specdec.builder.refresh.triton import Server
@@ -124,7 +124,7 @@ def streams(server, expected, *drafters):
 
 
 def test_draft_models_are_swapped_under_load(running, expected, repository, tmp_path):
-    """A good draft model is kept and ends the warning; one with random weights is taken back."""
+    """A good draft model is kept and ends the warning; one with random weights is rolled back."""
     model, served = repository / "draft", refreshed(running)
     wait_for(lambda: metrics(running).get(STALE) == 1)
     assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
@@ -151,7 +151,7 @@ def test_draft_models_are_swapped_under_load(running, expected, repository, tmp_
 def test_head_is_swapped_with_its_target(running, expected, repository, tmp_path):
     """Requests with and without the head go on while versions of the target get other heads.
 
-    A good head is kept; one with random weights is taken back.
+    A good head is kept; one with random weights is rolled back.
     """
     model, served = repository / "target", refreshed(running)
     head = MODEL_REPOSITORY / "target" / "1" / "head"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specdec.builder.cli import main
+from specdec.builder.config_file import set_parameters
 from specdec.builder.outputs import link_or_copy
-from specdec.builder.parameters import set_parameters
 from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.launch.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
@@ -66,7 +66,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
             for single, answer in zip(expected, answers, strict=True):
                 assert answer.token_ids == single.token_ids, drafter
                 assert answer.text == single.text
-                num_accepted += answer.final.total_accepted_draft_tokens
+                num_accepted += answer.end.total_accepted_draft_tokens
     assert num_accepted > 20
 
 

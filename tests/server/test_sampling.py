@@ -69,12 +69,12 @@ def expect_no_change(client, sampling):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda way: answer(client, **way, **fields), ways))
 
-    assert off.final.verification == "off"
+    assert off.end.verification == "off"
     assert len(off.log_probs) == len(off.token_ids)
     for way, on in zip(ways, answers, strict=True):
         assert on.token_ids == off.token_ids, way
         assert on.log_probs == off.log_probs, way
-        assert on.final.verification == "exact"
+        assert on.end.verification == "exact"
     assert "bad_words" not in sampling or SHIP.isdisjoint(off.token_ids)
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
@@ -87,7 +87,7 @@ def test_seed_decides_the_text(client):
     fields = {"temperature": 1.0, "drafter": "none"}
     drawn = answer(client, seed=None, **fields)
 
-    assert answer(client, seed=drawn.final.seed, **fields).token_ids == drawn.token_ids
+    assert answer(client, seed=drawn.end.seed, **fields).token_ids == drawn.token_ids
     with ThreadPoolExecutor(4) as pool:
         texts = set(pool.map(lambda seed: answer(client, seed=seed, **fields).token_ids, range(4)))
     assert len(texts) == 4
@@ -122,7 +122,7 @@ def test_bans_hold_in_sampled_text(client):
 
     drawn = answer(client, drafter="draft", temperature=0.6, top_p=0.9, min_tokens=32, **bans)
 
-    assert drawn.final.total_draft_tokens > 0
+    assert drawn.end.total_draft_tokens > 0
     assert SHIP.isdisjoint(drawn.token_ids)
     assert 30 not in drawn.token_ids
     assert len(drawn.token_ids) == 32
@@ -158,9 +158,9 @@ def expect_named(client, verification, drafter):
 
     one = answer(client, verification=verification, **fields)
 
-    assert one.final.verification == verification
-    assert sum(1 for source in one.sources if source) == one.final.total_accepted_draft_tokens
-    assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
+    assert one.end.verification == verification
+    assert sum(1 for source in one.sources if source) == one.end.total_accepted_draft_tokens
+    assert drafter == "lookup" or one.end.total_accepted_draft_tokens > 0
 
 
 def test_tree_is_verified_by_rejection(client):
@@ -172,12 +172,12 @@ def test_tree_is_verified_by_rejection(client):
 
     one = answer(client, drafter="lookup+draft", num_draft_tokens=3, **fields)
 
-    assert one.final.verification == "rejection"
-    assert sum(1 for source in one.sources if source) == one.final.total_accepted_draft_tokens
+    assert one.end.verification == "rejection"
+    assert sum(1 for source in one.sources if source) == one.end.total_accepted_draft_tokens
     assert {0, 2} <= set(one.sources)
-    parts = one.final.speculative_decoding["drafters"]
+    parts = one.end.speculative_decoding["drafters"]
     assert set(parts) == {"tree"}
-    rounds = one.final.speculative_decoding["acceptance_histogram_by_draft_length"]
+    rounds = one.end.speculative_decoding["acceptance_histogram_by_draft_length"]
     assert {int(size) for size in rounds} - {1, 2, 3}, "no tree had more tokens than a chain"
 
 
@@ -192,10 +192,10 @@ def test_prediction_is_counted(client):
     wrong = answer(client, drafter="prediction", prediction="Completely different words.")
 
     assert matching.token_ids == wrong.token_ids == plain.token_ids
-    assert matching.final.accepted_prediction_tokens > len(plain.token_ids) // 2
-    assert matching.final.rejected_prediction_tokens <= 7
-    assert wrong.final.accepted_prediction_tokens == 0
-    assert wrong.final.rejected_prediction_tokens > 0
+    assert matching.end.accepted_prediction_tokens > len(plain.token_ids) // 2
+    assert matching.end.rejected_prediction_tokens <= 7
+    assert wrong.end.accepted_prediction_tokens == 0
+    assert wrong.end.rejected_prediction_tokens > 0
 
 
 def test_suffix_memory_is_kept_apart_by_tenant(client):
@@ -207,5 +207,5 @@ def test_suffix_memory_is_kept_apart_by_tenant(client):
     other = answer(client, tenant="blue", **fields)
 
     assert first.token_ids == again.token_ids == other.token_ids
-    assert again.final.total_accepted_draft_tokens > first.final.total_accepted_draft_tokens
-    assert other.final.total_accepted_draft_tokens == first.final.total_accepted_draft_tokens
+    assert again.end.total_accepted_draft_tokens > first.end.total_accepted_draft_tokens
+    assert other.end.total_accepted_draft_tokens == first.end.total_accepted_draft_tokens

@@ -41,8 +41,8 @@ def test_sampled_request_is_verified_by_rejection(server):
     """With draft logits, sampled drafts are verified in mode `rejection`, and some are accepted."""
     answer = ask(server, "specdec", temperature=0.5, num_draft_tokens=3, max_tokens=48)
 
-    assert answer.final.verification == "rejection"
-    assert answer.final.total_accepted_draft_tokens > 0
+    assert answer.end.verification == "rejection"
+    assert answer.end.total_accepted_draft_tokens > 0
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "suffix"])
@@ -50,15 +50,15 @@ def test_drafters_without_logits_do_not_draft_sampled_text(server, drafter):
     """The request runs without speculation and reports verification `off`."""
     answer = ask(server, "specdec", temperature=0.5, drafter=drafter)
 
-    assert answer.final.verification == "off"
-    assert answer.final.total_draft_tokens == 0
+    assert answer.end.verification == "off"
+    assert answer.end.total_draft_tokens == 0
 
 
 def test_sampled_request_without_draft_logits_runs_without_speculation(server):
     """No lossless verification is possible, so the answer is the target's own."""
     answer = ask(server, "bare", temperature=0.8)
 
-    assert answer.final.verification == "off"
+    assert answer.end.verification == "off"
     assert answer.token_ids == ask(server, "specdec", temperature=0.8, drafter="none").token_ids
 
 
@@ -75,8 +75,8 @@ def test_greedy_speculation_is_exact_everywhere(server, model):
         on = ask(server, model, drafter=drafter, num_draft_tokens=3)
 
         assert on.token_ids == off.token_ids
-        assert on.final.verification == "exact"
-        assert on.final.total_accepted_draft_tokens > 0
+        assert on.end.verification == "exact"
+        assert on.end.total_accepted_draft_tokens > 0
     assert door.gauge("draft_failures_total") == num_failures
     wait_for(lambda: is_idle(server))
 
@@ -88,8 +88,8 @@ def test_rejection_uses_only_the_draft_engine_of_several_drafters(server, drafte
         server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48, num_draft_tokens=2
     )
 
-    assert answer.final.verification == "rejection"
-    assert set(answer.final.speculative_decoding["drafters"]) == {"draft"}
+    assert answer.end.verification == "rejection"
+    assert set(answer.end.speculative_decoding["drafters"]) == {"draft"}
 
 
 def test_parameters_of_the_contract_reach_compiled_engines(server):
@@ -146,9 +146,9 @@ def test_rejection_keeps_the_targets_distribution(server):
             text_input=CERTAIN, max_tokens=3, return_perf_metrics=True, **fields
         )
         answer = client.generate(request)
-        assert answer.final.verification == "rejection"
+        assert answer.end.verification == "rejection"
         assert answer.token_ids[0] == prompt[-1]
-        return answer.token_ids[1], answer.final.total_accepted_draft_tokens
+        return answer.token_ids[1], answer.end.total_accepted_draft_tokens
 
     with GrpcClient(server.grpc_url) as client, ThreadPoolExecutor(16) as threads:
         tokens, accepted = zip(*threads.map(drafted, range(NUM_DRAWS)), strict=True)

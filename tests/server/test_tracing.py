@@ -43,7 +43,7 @@ def test_engine_calls_are_children_of_the_request(doors, collector):
     assert {span.parent_id for span in calls} == {whole.span_id}
     assert all(whole.start_ns <= call.start_ns <= call.end_ns <= whole.end_ns for call in calls)
     drafted = [span.attributes["num_draft_tokens"] for span in spans["target"]]
-    assert sum(drafted) == answer.final.total_draft_tokens
+    assert sum(drafted) == answer.end.total_draft_tokens
     assert sum(span.attributes["num_tokens"] for span in spans["target"]) >= len(answer.token_ids)
 
 

@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "generate": Command("specdec.clients.generate", "send one prompt, print the answer", "clients"),
     "load": Command(
-        "specdec.loadtest.load.cli", "Locust load test with gates and reports", "loadtest"
+        "specdec.loadtest.load.cli", "Locust load test with limits and reports", "loadtest"
     ),
     "plan": Command(
         "specdec.loadtest.plan.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"

@@ -10,7 +10,7 @@ _MODULES = {
     "tracing": frozenset(("opentelemetry",)),
     "server": _TORCH
     | {"accelerate", "gguf", "google", "grpc", "pytriton", "tomli", "tritonclient"},
-    "loadtest": _CLIENTS | {"locust", "matplotlib", "prometheus_client", "psutil", "scipy"},
+    "loadtest": _CLIENTS | {"locust", "matplotlib", "psutil", "scipy"},
 }
 """Modules by extra, small extras before the larger ones that include them."""
 

@@ -3,8 +3,8 @@
 On a CPU several processes write, each its own shards. A shard is a safetensors file with flat
 arrays over its answers: `index` int64 [n] (prompt index), `prompt_len` and `answer_len` int64 [n],
 `prompt` and `answer` int32 (concatenated), `top_ids` int32 [tokens, num_top] and `top_logprobs`
-float16 [tokens, num_top]. The last two are the teacher's most likely tokens at temperature 1, so
-that training need not run the teacher again.
+float16 [tokens, num_top]. The last two are the target's most likely tokens at temperature 1, so
+that training need not run the target again.
 
 For heads, NAME.features is kept with NAME.safetensors: `features` bf16 [inputs, taps, hidden].
 The inputs of an answer are its prompt and all of its tokens but the last.
@@ -28,8 +28,9 @@ from torch.multiprocessing.spawn import spawn
 from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer
 
-from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, write
+from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import Prompt, all_tokens, load
 
@@ -42,10 +43,12 @@ class AnswerSettings:
     `num_top` 1 only tokens are kept, and the target reads the answers again for training.
     """
 
-    num_workers: int = option(2, "writing processes on a CPU, at most one per core; CUDA has one")
-    num_slots: int = option(64, "answers that a worker writes at once")
+    num_workers: int = option(
+        2, "writing processes on a CPU, at most one per core; CUDA has one", smoke=1
+    )
+    num_slots: int = option(64, "answers that a worker writes at once", smoke=24)
     max_prompt: int = option(420, "longest prompt in tokens; longer ones are skipped")
-    max_new: int = option(192, "most tokens of an answer")
+    max_new: int = option(192, "most tokens of an answer", smoke=24)
     num_top: int = option(
         16,
         "tokens whose probabilities are kept at each position, the most likely first; "
@@ -62,9 +65,8 @@ class AnswerSettings:
 
 def device_and_workers(num_workers: int) -> tuple[torch.device, int]:
     """Return the device and the number of workers: one on CUDA, at most one per core on a CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda"), 1
-    return torch.device("cpu"), min(num_workers, os.cpu_count() or 1)
+    device = training_device()
+    return device, 1 if device.type == "cuda" else min(num_workers, os.cpu_count() or 1)
 
 
 def worker_device(settings: AnswerSettings) -> tuple[torch.device, int]:
@@ -175,38 +177,59 @@ def _answer_worker(
     todo = todo[worker::num_workers]
     max_len = settings.max_prompt + settings.max_new + 2
     taps = feature_taps(model_dir) if settings.features else ()
-    teacher = Teacher(model_dir, settings.num_slots, max_len, device, taps)
-    teacher.set_prefix(user_header_ids(tokenizer))
+    runner = TargetRunner(model_dir, settings.num_slots, max_len, device, taps)
+    runner.set_prefix(user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
     writing = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
-    start, tokens, count = time.monotonic(), 0, 0
-    numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
+    start = time.monotonic()
+    shards = _Shards(folder, worker, settings.shard_answers)
 
     def keep_going() -> bool:
         return time.monotonic() - start < settings.minutes * 60
 
     written = tqdm(
-        write(teacher, _jobs(todo, tokenizer, settings), writing, keep_going),
+        write(runner, _jobs(todo, tokenizer, settings), writing, keep_going),
         desc=f"answers, worker {worker}",
         total=len(todo),
         unit="answer",
         position=worker,
         disable=None,
     )
-    batch: list[Written] = []
-    for answer in written:
-        batch.append(answer)
-        tokens, count = tokens + len(answer.tokens), count + 1
-        if len(batch) >= settings.shard_answers:
-            save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
-            batch = []
-    if batch:
-        save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
+    for each in written:
+        shards.add(each)
+    shards.save()
     tqdm.write(
-        f"answers: worker {worker}: done, {count} answers, {tokens} tokens, "
-        f"{tokens / (time.monotonic() - start):.0f} tokens/s; {len(todo) - count} prompts left out "
-        f"(over {settings.max_prompt} tokens, or out of time)"
+        f"answers: worker {worker}: done, {shards.num_answers} answers, "
+        f"{shards.num_tokens} tokens, "
+        f"{shards.num_tokens / (time.monotonic() - start):.0f} tokens/s; "
+        f"{len(todo) - shards.num_answers} prompts left out (over {settings.max_prompt} tokens, "
+        "or out of time)"
     )
+
+
+class _Shards:
+    """The shards that one worker fills; numbers go on after those of an earlier run."""
+
+    def __init__(self, folder: Path, worker: int, size: int) -> None:
+        self._folder, self._worker, self._size = folder, worker, size
+        self._numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
+        self._waiting: list[Written] = []
+        self.num_answers = self.num_tokens = 0
+
+    def add(self, written: Written) -> None:
+        """Keep an answer, and write a shard if it is full."""
+        self._waiting.append(written)
+        self.num_answers += 1
+        self.num_tokens += len(written.tokens)
+        if len(self._waiting) >= self._size:
+            self.save()
+
+    def save(self) -> None:
+        """Write the answers since the last shard, if there are any."""
+        if self._waiting:
+            name = f"w{self._worker}-{next(self._numbers):04d}.safetensors"
+            save_shard(self._folder / name, self._waiting)
+            self._waiting = []
 
 
 def answer(model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings) -> None:

@@ -19,7 +19,7 @@ from specdec.builder.distill.answers.answering import (
     user_header_ids,
     worker_device,
 )
-from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.target_runner import TargetRunner
 from specdec.builder.distill.answers.writer import Job, WriterSettings, write
 from specdec.builder.distill.prompts import Prompt, load, save, templates
 from specdec.builder.distill.seeding import seeded
@@ -42,14 +42,14 @@ def is_usable(text: str) -> bool:
     return letters > 0.75 * len(text) and len(set(words)) > 0.5 * len(words)
 
 
-def sample_questions(teacher: Teacher, tokenizer: Any, num: int, seed: int) -> Iterator[str]:
+def sample_questions(runner: TargetRunner, tokenizer: Any, num: int, seed: int) -> Iterator[str]:
     """Yield different user turns that the target writes at temperature 1, from `num` attempts.
 
     Each attempt begins with an opening of ours.
     """
     rng = seeded(seed)
     header = user_header_ids(tokenizer)
-    teacher.set_prefix(header)
+    runner.set_prefix(header)
     openings = [rng.choice(templates.OPENINGS) for _ in range(num)]
     # The trailing space is left out: it belongs to the token of the next word.
     tails = [tokenizer.encode(o.rstrip(" "), add_special_tokens=False) for o in openings]
@@ -61,7 +61,7 @@ def sample_questions(teacher: Teacher, tokenizer: Any, num: int, seed: int) -> I
     stop = frozenset(tokenizer.all_special_ids)
     settings = WriterSettings(stop_ids=stop, num_top=1, num_candidates=64, seed=seed)
     seen: set[str] = set()
-    for done in write(teacher, jobs, settings):
+    for done in write(runner, jobs, settings):
         if done.tokens[-1] != tokenizer.eos_token_id:
             continue
         ids = tails[done.job.index] + done.tokens[:-1]
@@ -77,10 +77,10 @@ def _question_worker(
 ) -> None:
     device, num_workers = worker_device(settings)
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    teacher = Teacher(model_dir, settings.num_slots, MAX_LEN, device)
+    runner = TargetRunner(model_dir, settings.num_slots, MAX_LEN, device)
     seed = settings.seed + 100 + worker
     share = num // num_workers + (worker < num % num_workers)
-    found = sample_questions(teacher, tokenizer, share, seed)
+    found = sample_questions(runner, tokenizer, share, seed)
     prompts = [Prompt(i, "sampled", [{"role": "user", "content": t}]) for i, t in enumerate(found)]
     save(_part(out, worker), prompts)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.answers.target_runner import TargetRunner, top_logprobs
 from specdec.builder.distill.data import Example
 
 NUM_TOP = 16
@@ -40,15 +40,15 @@ class Reader:
 
     def __init__(self, target_dir: Path, device: torch.device, taps: tuple[int, ...] = ()) -> None:
         longest = int(AutoConfig.from_pretrained(target_dir).max_position_embeddings)
-        self.teacher = Teacher(target_dir, 0, longest, device, taps)
+        self.runner = TargetRunner(target_dir, 0, longest, device, taps)
 
     @torch.no_grad()
     def __call__(self, group: Sequence[Example]) -> list[Example]:
         """Return the same examples with `top_ids`, `top_logprobs` and `features`."""
-        device = self.teacher.device
+        device = self.runner.device
         lens = [len(e.inputs) for e in group]
         tokens = torch.cat([e.inputs for e in group]).to(device)
-        final, tapped = self.teacher.read(tokens, lens)
+        final, tapped = self.runner.read(tokens, lens)
         ends = torch.tensor(lens).cumsum(0)
         rows = torch.cat(
             [
@@ -57,7 +57,7 @@ class Reader:
             ]
         ).to(device)
         parts = [
-            top_logprobs(self.teacher.model.head(some), NUM_TOP) for some in final[rows].split(ROWS)
+            top_logprobs(self.runner.model.head(some), NUM_TOP) for some in final[rows].split(ROWS)
         ]
         num_answer = [len(e.answer) for e in group]
         logprobs = torch.cat([values for values, _ in parts]).split(num_answer)
@@ -68,12 +68,12 @@ class Reader:
                 e,
                 top_ids=ids[i],
                 top_logprobs=logprobs[i],
-                features=InMemory(states[i]) if self.teacher.taps else None,
+                features=InMemory(states[i]) if self.runner.taps else None,
             )
             for i, e in enumerate(group)
         ]
 
 
 def have_probabilities(examples: Sequence[Example]) -> bool:
-    """Return whether the teacher's probabilities were kept with all examples."""
+    """Return whether the target's probabilities were kept with all examples."""
     return all(e.top_ids.shape[1] > 1 for e in examples)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.answers.target_runner import TargetRunner, top_logprobs
 
 LOOP_SPAN = 60
 """Tokens that must repeat before an answer is cut."""
@@ -33,8 +33,8 @@ class Job:
 class Written:
     """A finished answer: its tokens, the end token included.
 
-    `top_ids` int32 and `top_logprobs` float32, both [len, num_top], are the teacher's most likely
-    tokens at each position. A teacher with taps adds the `features` of prompt and answer without
+    `top_ids` int32 and `top_logprobs` float32, both [len, num_top], are the target's most likely
+    tokens at each position. A target with taps adds the `features` of prompt and answer without
     its last token, [inputs, taps, hidden] bf16.
     """
 
@@ -89,14 +89,14 @@ class WriterSettings:
 
 
 class _Writer:
-    """The answers in the slots of one teacher, side by side in tensors [slots, …]."""
+    """The answers in the slots of one target, side by side in tensors [slots, …]."""
 
-    def __init__(self, teacher: Teacher, settings: WriterSettings) -> None:
-        self.teacher, self.settings = teacher, settings
-        device, num, longest = teacher.device, teacher.num_slots, teacher.max_len
+    def __init__(self, runner: TargetRunner, settings: WriterSettings) -> None:
+        self.runner, self.settings = runner, settings
+        device, num, longest = runner.device, runner.num_slots, runner.max_len
         self.generator = torch.Generator(device).manual_seed(settings.seed)
         self.jobs: list[Job | None] = [None] * num
-        self.stops = torch.zeros(len(teacher.model.embed), dtype=torch.bool, device=device)
+        self.stops = torch.zeros(len(runner.model.embed), dtype=torch.bool, device=device)
         self.stops[list(settings.stop_ids)] = True
         kept = (num, longest, settings.num_top)
         self.tokens = torch.zeros((num, longest), dtype=torch.int64, device=device)
@@ -116,23 +116,23 @@ class _Writer:
     def start(self, jobs: list[Job]) -> Iterator[Written]:
         """Prefill the jobs into free slots and draw their first tokens; yield answers that end."""
         taken = self.free[: len(jobs)]
-        device = self.teacher.device
+        device = self.runner.device
         at = torch.tensor(taken, device=device)
-        room = [min(j.max_new, self.teacher.max_len - 1 - len(j.prompt)) for j in jobs]
+        room = [min(j.max_new, self.runner.max_len - 1 - len(j.prompt)) for j in jobs]
         self.limits[at] = torch.tensor(room, device=device)
         self.temperatures[at] = torch.tensor([job.temperature for job in jobs], device=device)
         self.num_written[at] = 0
         self.running[at] = True
         for slot, job in zip(taken, jobs, strict=True):
             self.jobs[slot] = job
-        yield from self.take(at, self.teacher.prefill(taken, [job.prompt for job in jobs]))
+        yield from self.take(at, self.runner.prefill(taken, [job.prompt for job in jobs]))
 
     def step(self) -> Iterator[Written]:
         """Draw one token for every running answer; yield the answers that end."""
-        slots = torch.arange(len(self.jobs), device=self.teacher.device)
+        slots = torch.arange(len(self.jobs), device=self.runner.device)
         last = self.tokens[slots, (self.num_written - 1).clamp(min=0)]
         self.num_steps += 1
-        yield from self.take(slots, self.teacher.decode(last, self.running))
+        yield from self.take(slots, self.runner.decode(last, self.running))
 
     @torch.inference_mode()
     def take(self, slots: Tensor, logits: Tensor) -> Iterator[Written]:
@@ -161,13 +161,13 @@ class _Writer:
         """Return which of the slots repeat themselves: bool [len(slots)]."""
         first = self.num_written[slots] - LOOP_SPAN
         columns = first.clamp(min=0)[:, None] + torch.arange(LOOP_SPAN, device=first.device)
-        tails = self.tokens[slots[:, None], columns.clamp(max=self.teacher.max_len - 1)]
+        tails = self.tokens[slots[:, None], columns.clamp(max=self.runner.max_len - 1)]
         return loops(tails) & (first >= 0)
 
     def _written(self, done: Tensor) -> list[Written]:
         """Return the answers in the slots `done` int64, and free these slots."""
         slots = done.tolist()
-        self.teacher.park(slots)
+        self.runner.park(slots)
         nums = self.num_written[done].cpu()
         most = int(nums.max())
         kept = (self.tokens, self.ids, self.logprobs)
@@ -179,28 +179,28 @@ class _Writer:
             self.jobs[slot] = None
             features = None
             # Copied, because another answer will use the slot.
-            if self.teacher.taps:
+            if self.runner.taps:
                 num_read = len(job.prompt) + num - 1
-                features = self.teacher.features[slot, :num_read].to("cpu", copy=True)
+                features = self.runner.features[slot, :num_read].to("cpu", copy=True)
             own = (ids[at, :num].clone(), logprobs[at, :num].clone())
             found.append(Written(job, tokens[at, :num].tolist(), *own, features))
         return found
 
 
 def write(
-    teacher: Teacher,
+    runner: TargetRunner,
     jobs: Iterator[Job],
     settings: WriterSettings,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> Iterator[Written]:
-    """Run the jobs through the teacher's slots; yield answers as they finish.
+    """Run the jobs through the target's slots; yield answers as they finish.
 
     When `keep_going` returns False, running answers are finished and no new ones are started.
     """
-    writer = _Writer(teacher, settings)
+    writer = _Writer(runner, settings)
     more = True
-    min_refill = settings.min_refill or max(4, teacher.num_slots // 16)
-    min_refill = min(min_refill, teacher.num_slots)
+    min_refill = settings.min_refill or max(4, runner.num_slots // 16)
+    min_refill = min(min_refill, runner.num_slots)
     while True:
         num_free = len(writer.free)
         more = more and keep_going()
@@ -209,7 +209,7 @@ def write(
             more = len(started) == num_free
             if started:
                 yield from writer.start(started)
-        if len(writer.free) < teacher.num_slots:
+        if len(writer.free) < runner.num_slots:
             yield from writer.step()
         elif not more:
             return

@@ -13,18 +13,15 @@ from specdec.builder.distill.prompts.building import (
     with_sampled,
 )
 from specdec.builder.distill.prompts.prompt import (
-    SHIPPED,
     Prompt,
     all_tokens,
     chat_ids,
     load,
-    read,
     save,
-    shipped,
 )
+from specdec.builder.prompt_files import shipped
 
 __all__ = [
-    "SHIPPED",
     "Prompt",
     "PromptSettings",
     "all_tokens",
@@ -33,7 +30,6 @@ __all__ = [
     "follow_ups",
     "held_out",
     "load",
-    "read",
     "save",
     "shipped",
     "with_sampled",

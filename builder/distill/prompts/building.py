@@ -12,8 +12,9 @@ from pathlib import Path
 from specdec.builder.distill.data import HELD_OUT_EVERY
 from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import separation, sources, templates
-from specdec.builder.distill.prompts.prompt import Prompt, shipped
+from specdec.builder.distill.prompts.prompt import Prompt
 from specdec.builder.distill.seeding import seeded
+from specdec.builder.prompt_files import shipped
 
 PROSE = ("technical", "speech", "novel")
 MOST_JOINED = 6
@@ -31,18 +32,19 @@ class PromptSettings:
     """
 
     num_again: int = option(
-        2000, "prompts from files that are answered again, at a temperature above 0"
+        2000, "prompts from files that are answered again, at a temperature above 0", smoke=4
     )
-    num_sampled: int = option(1500, "questions that the target itself writes")
-    num_summarise: int = option(300, "passages to summarise")
-    num_question: int = option(400, "questions about a passage")
-    num_rewrite: int = option(150, "passages to rewrite")
+    num_sampled: int = option(1500, "questions that the target itself writes", smoke=24)
+    num_summarise: int = option(300, "passages to summarise", smoke=2)
+    num_question: int = option(400, "questions about a passage", smoke=2)
+    num_rewrite: int = option(150, "passages to rewrite", smoke=2)
     num_long: int = option(0, "tasks on passages of several paragraphs")
-    num_translate: int = option(600, "German passages to translate")
-    num_math: int = option(300, "arithmetic problems")
-    num_short: int = option(100, "short questions")
-    num_code: int = option(164, "tasks on code")
+    num_translate: int = option(600, "German passages to translate", smoke=2)
+    num_math: int = option(300, "arithmetic problems", smoke=24)
+    num_short: int = option(100, "short questions", smoke=24)
+    num_code: int = option(164, "tasks on code", smoke=4)
     num_functions: int = option(0, "functions of the standard library to work on")
+    num_second: int = option(1200, "prompts of the second wave, made of answers", smoke=12)
     share_warm: float = option(
         0.2,
         "share of the generated prompts that are answered at one of the temperatures; "
@@ -192,7 +194,6 @@ def _turn(text: str) -> list[dict[str, str]]:
 
 def follow_ups(
     answered: list[tuple[Prompt, str]],
-    num: int,
     start: int,
     settings: PromptSettings,
     excluded: Sequence[str],
@@ -205,7 +206,7 @@ def follow_ups(
     long = [(p, text) for p, text in answered if len(text) > 200 and len(p.messages) == 1]
     rng.shuffle(long)
     out: list[Prompt] = []
-    for number, (prompt, text) in enumerate(long[:num]):
+    for number, (prompt, text) in enumerate(long[: settings.num_second]):
         if number % 3 == 0 and len(prompt.messages[0]["content"]) < 400:
             ask = rng.choice(templates.FOLLOW_UPS)
             messages = [

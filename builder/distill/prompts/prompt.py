@@ -1,4 +1,4 @@
-"""One prompt, and the files of prompts: those of users, and those of a run."""
+"""One prompt of a training run, and the files in which a run keeps its prompts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from specdec.builder.errors import BuildError
-
-SHIPPED = Path(__file__).parents[2] / "prompts"
-"""Folder of the shipped prompts, one file for each task."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +36,6 @@ def all_tokens(prompts: Sequence[Prompt], tokenizer: Any) -> list[list[int]]:
     threads = [prompt.messages for prompt in prompts if not prompt.input_ids]
     found = iter(chat_ids(tokenizer, threads) if threads else ())
     return [prompt.input_ids or next(found) for prompt in prompts]
-
-
-def shipped() -> list[tuple[str, str]]:
-    """Return (task, user text) of the shipped prompts."""
-    return [(path.stem, text) for path in sorted(SHIPPED.glob("*.jsonl")) for text in read(path)]
-
-
-def read(path: Path) -> list[str]:
-    """Return the texts of a file with {"prompt": text} on each line.
-
-    Raises BuildError for a file or a line that cannot be read.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise BuildError(f"the prompts in {path} cannot be read: {error}") from error
-    return [_prompt_in(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
-
-
-def _prompt_in(line: str, where: str) -> str:
-    try:
-        return str(json.loads(line)["prompt"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BuildError(f'{where}: {{"prompt": text}} is needed; given: {line[:80]}') from error
 
 
 def save(path: Path, prompts: list[Prompt]) -> None:

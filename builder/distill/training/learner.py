@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from specdec.builder.distill import measure
@@ -21,7 +20,9 @@ class TrainSettings:
     `minutes` ends a run early: the learning rate follows steps or minutes, whichever is further on.
     """
 
-    draft_vocab: int = option(8192, "tokens that the draft can propose, the most frequent ones")
+    draft_vocab: int = option(
+        8192, "tokens that the draft can propose, the most frequent ones", smoke=1024
+    )
     train_head: bool = option(False, "train the output rows too, instead of taking the target's")
     optimizer: str = option(
         "muon", "optimizer of the matrices; the rest always has AdamW", choices=("muon", "adamw")
@@ -33,10 +34,10 @@ class TrainSettings:
     warmup_share: float = option(0.05, "share of the run in which the rate rises")
     final_share: float = option(0.05, "share of the peak rate at the end of the run")
     clip: float = option(1.0, "largest norm of the gradient")
-    batch_tokens: int = option(4096, "tokens in a step, prompts and answers together")
-    epochs: int = option(3, "passes over the answers")
+    batch_tokens: int = option(4096, "tokens in a step, prompts and answers together", smoke=1024)
+    epochs: int = option(3, "passes over the answers", smoke=1)
     minutes: float = 1e9
-    eval_every: int = option(40, "steps between two evaluations")
+    eval_every: int = option(40, "steps between two evaluations", smoke=5)
     num_draft: int = option(4, "draft tokens in a round of the evaluation")
     seed: int = 20
 
@@ -61,8 +62,3 @@ class Learner(Protocol):
 
     def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
         """Return agreement and acceptance of greedy drafts on greedy answers."""
-
-
-def device() -> torch.device:
-    """Return CUDA if there is such a device, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

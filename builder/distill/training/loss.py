@@ -1,4 +1,4 @@
-"""The training loss against the teacher's stored top-k tokens, in the draft vocabulary."""
+"""The training loss against the target's stored top-k tokens, in the draft vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL = 1e-6
 def soft_targets(
     top_ids: Tensor, top_logprobs: Tensor, target_to_draft: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Restrict the teacher's rows to the draft vocabulary.
+    """Restrict the target's rows to the draft vocabulary.
 
     `top_ids` int64 and `top_logprobs` float [rows, num_top] come best first. `target_to_draft`
     int64 [vocab] is -1 outside the draft vocabulary. Returns draft ids [rows, num_top], their
@@ -72,7 +72,7 @@ def distillation_loss(
 ) -> Tensor:
     """Return the forward KL divergence, up to a constant, of logits [rows, draft_vocab].
 
-    The other arguments are what `soft_targets` returns. The teacher's tail is only known as a
+    The other arguments are what `soft_targets` returns. The target's tail is only known as a
     sum, so it counts as one token: the draft learns the sum and may divide it as it likes.
     """
     out: Tensor = _TailBucketLoss.apply(draft_logits, ids, weights, tail, mask)

@@ -12,6 +12,7 @@ from torch import Tensor
 from specdec.builder.distill import data
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.training.learner import Learner
+from specdec.builder.distill.training.run_state import BEST, RunState
 
 
 def inherited(module: Any, *, train_head: bool) -> dict[str, Any]:
@@ -51,8 +52,8 @@ def draft_vocabulary(
 
 def load_best(run: Path) -> tuple[dict[str, Any], Tensor, dict[str, object]]:
     """Return the best state of a run, its draft ids, and notes for a config.json."""
-    state = torch.load(run / "best.pt", map_location="cpu", weights_only=True)
+    state = RunState.load(run / BEST)
     draft_ids = torch.tensor(json.loads((run / "draft_ids.json").read_text()))
-    minutes = state["spent_s"] / 60
-    notes = {"training": state["settings"], "steps": state["step"], "train_minutes": minutes}
-    return state["student"], draft_ids, notes
+    minutes = state.spent_s / 60
+    notes = {"training": state.settings, "steps": state.step, "train_minutes": minutes}
+    return state.weights, draft_ids, notes

@@ -12,12 +12,13 @@ from torch import nn
 from tqdm import tqdm
 
 from specdec.builder.distill import data
-from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.arithmetic import autocast, training_device
 from specdec.builder.distill.data import Example
 from specdec.builder.distill.seeding import seeded
 from specdec.builder.distill.training import curves
-from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.learner import Learner, TrainSettings
 from specdec.builder.distill.training.optimizers import optimizers, schedule
+from specdec.builder.distill.training.run_state import BEST, LAST, RunState
 
 NUM_CHECKED = 96
 """Most held-out answers in an evaluation."""
@@ -32,18 +33,18 @@ class Trainer:
     ) -> None:  # fmt: skip
         """Prepare a run that writes to `out`.
 
-        `read` gives examples the teacher's probabilities and states, where they were not kept.
+        `read` gives examples the target's probabilities and states, where they were not kept.
         """
         self.learner, self.train_set, self.out, self.read = learner, train_set, out, read
         checked = data.batches(held[:NUM_CHECKED], settings.batch_tokens, None)
         self.held = [example for group in checked for example in read(group)]
         self.settings = settings
-        self.device = device()
+        self.device = training_device()
         out.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(settings.seed)
         self.optimizers = optimizers(learner.module, settings)
         self.rates = [[g["lr"] for g in o.param_groups] for o in self.optimizers]
-        self.step, self.spent_s, self.best = 0, 0.0, 0.0
+        self.step, self.spent_s, self.best_tau = 0, 0.0, 0.0
         self.curve: list[dict[str, float]] = []
 
     def update(self, group: list[Example], progress: float) -> float:
@@ -61,26 +62,28 @@ class Trainer:
             optimizer.step()
         return float(value.detach())
 
-    def save(self, name: str, with_optimizers: bool) -> None:
-        """Write the weights, and the optimizers' state if it is asked for, to out/name."""
-        state = {"student": self.learner.module.state_dict(), "step": self.step, "best": self.best}
-        state["settings"], state["spent_s"] = asdict(self.settings), self.spent_s
-        state["curve"] = self.curve
-        if with_optimizers:
-            state["optimizers"] = [o.state_dict() for o in self.optimizers]
-        torch.save(state, self.out / f"{name}.partial")
-        (self.out / f"{name}.partial").rename(self.out / name)
+    def save(self, name: str) -> None:
+        """Write the run's state to out/name; with the optimizers' if it is LAST."""
+        RunState(
+            weights=self.learner.module.state_dict(),
+            settings=asdict(self.settings),
+            step=self.step,
+            spent_s=self.spent_s,
+            best_tau=self.best_tau,
+            curve=self.curve,
+            optimizers=[o.state_dict() for o in self.optimizers] if name == LAST else None,
+        ).save(self.out / name)
 
     def resume(self) -> None:
-        """Continue from out/last.pt if there is one."""
-        path = self.out / "last.pt"
-        if path.exists():
-            state = torch.load(path, map_location=self.device, weights_only=True)
-            self.learner.module.load_state_dict(state["student"])
-            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
-            self.step, self.best = state["step"], state["best"]
-            self.spent_s, self.curve = state["spent_s"], state["curve"]
+        """Continue from the last state if there is one."""
+        if not (self.out / LAST).exists():
+            return
+        state = RunState.load(self.out / LAST, self.device)
+        self.learner.module.load_state_dict(state.weights)
+        for optimizer, saved in zip(self.optimizers, state.optimizers or (), strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.spent_s = state.step, state.spent_s
+        self.best_tau, self.curve = state.best_tau, state.curve
 
     def check(self, recent: list[float], trained: int) -> None:
         """Evaluate, print one line, save the state, and keep it as the best if tau has risen."""
@@ -97,10 +100,10 @@ class Trainer:
         self.curve.append(
             {"step": self.step, "loss": value, "agreement": figures.agreement, "tau": tau}
         )
-        if tau > self.best:
-            self.best = tau
-            self.save("best.pt", with_optimizers=False)
-        self.save("last.pt", with_optimizers=True)
+        if tau > self.best_tau:
+            self.best_tau = tau
+            self.save(BEST)
+        self.save(LAST)
 
     def run(self, *, is_continued: bool = False) -> None:
         """Train to the end of the epochs or the minutes; end with an evaluation and plots.

@@ -3,7 +3,7 @@
 #
 # For a GPU of 80 GB: eight million tokens of the target's own answers, then the three kinds of draft,
 # half an hour in all. QUESTIONS are never trained on. Everything is resumed.
-# SMALL=1 runs the same steps in some minutes on a CPU; the drafts are then worth nothing.
+# SMALL=1 runs the same steps in some minutes on a CPU, to see that they work; its drafts are useless.
 set -euo pipefail
 
 target=$1 work=$2 questions=${3:-}

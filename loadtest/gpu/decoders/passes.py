@@ -1,6 +1,6 @@
-"""Times of our decoder's passes: single steps, verifications, prompts, and leaps of a draft model.
+"""Times of our decoder's passes: single steps, verifications, prompts, and multi-token calls.
 
-A leap is a draft model's call for several tokens whose passes are chained on the device.
+In a multi-token call of a draft model, all passes are chained on the device.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class PromptTime:
 
 
 @dataclass(frozen=True, slots=True)
-class LeapTime:
+class MultiTokenTime:
     """Time of a draft engine's call for several tokens, in µs."""
 
     num_sequences: int
     num_tokens: int
     steps_us: float
     """Time with a replayed pass and a host read for each token."""
-    leap_us: float
+    chained_us: float
     """Time with all passes chained on the device and one host read."""
 
 
@@ -141,16 +141,16 @@ def prompt_time(
     return PromptTime(len(passes) * size, tokens_per_s, tokens_per_s * flops / speed.flops_per_s)
 
 
-def leap_times(
+def multi_token_times(
     parts: Parts,
     cache: KVCache,
     batches: tuple[int, ...],
     lengths: tuple[int, ...],
     num_calls: int,
-) -> Iterator[LeapTime]:
+) -> Iterator[MultiTokenTime]:
     """Measure a draft model's calls for each number of sequences and of tokens.
 
-    `parts` must have a leaper.
+    `parts` must be able to chain passes on the device.
     """
     decoder, leaper, device = _graph_decoder(parts), parts.chained_steps, cache.storage.device
     assert leaper is not None
@@ -170,15 +170,15 @@ def leap_times(
             def step() -> None:
                 parts.head.most_likely(decoder.run(first, cache)).tolist()  # noqa: B023
 
-            def leap() -> None:
+            def call() -> None:
                 tokens = parts.head.most_likely(decoder.run(first, cache))  # noqa: B023
                 leaper.run(tokens, first.sequences, draws, num_tokens - 1).tolist()  # noqa: B023
 
-            yield LeapTime(
+            yield MultiTokenTime(
                 num_sequences=num_sequences,
                 num_tokens=num_tokens,
                 steps_us=num_tokens * median_us(device, step, num_calls),
-                leap_us=median_us(device, leap, num_calls),
+                chained_us=median_us(device, call, num_calls),
             )
             streams.shorten(NUM_CONTEXT_TOKENS)
         for sequence in first.sequences:

@@ -1,1 +1,1 @@
-"""The steps of the programme: modules, run as `python -m specdec.loadtest.gpu.steps.NAME`."""
+"""The steps of a GPU run: modules, run as `python -m specdec.loadtest.gpu.steps.NAME`."""

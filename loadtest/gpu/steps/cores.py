@@ -9,14 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.folders import GpuFolders, home
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
 from specdec.loadtest.kit.repository import with_drafts
-from specdec.loadtest.lab.load.streams import Streams, salted
+from specdec.loadtest.kit.streams import Streams
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     for num_threads in counts:
         before_s = options.remaining_s
         if before_s < longest_s:
-            return report.finish(Verdict.CUT, _figure(rows))
+            return report.finish(Verdict.TIMED_OUT, _figure(rows))
         rows += _measure(options, num_threads)
         report.add("rows", rows)
         longest_s = max(longest_s, before_s - options.remaining_s)
@@ -41,7 +42,7 @@ def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
     """Serve with `num_threads` threads an engine; return one row for each number of streams."""
     seconds, warm_up_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 1.0, 12)
     loads = (1,) if options.is_rehearsal else (1, 8)
-    repository = Places(home()).model_repository
+    repository = GpuFolders(home()).model_repository
     checkpoint = repository / "target" / "1" / "checkpoint"
     numbers = itertools.count()
     rows = []
@@ -53,12 +54,15 @@ def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
             )
         with TritonServer(copy) as server, GrpcClient(server.grpc_url, timeout_s=60.0) as client:
             streams = Streams(client, 48, warm_up_s, seconds)
-            for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
-                streams.ask(prompt, AUTO)
+            learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
+            for prompt in itertools.islice(learning, num_learning):
+                streams.learn(prompt, AUTO)
             for num_streams in loads:
                 seed = next(numbers)
                 off, auto = (
-                    streams.run(num_streams, 0, arm, salted(11, checkpoint, seed, turn))
+                    streams.run(
+                        num_streams, 0, arm, salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)
+                    )
                     for turn, arm in enumerate((OFF, AUTO))
                 )
                 rows.append(

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 
 DEVICE_VARIABLE = "SPECDEC_TEST_DEVICE"
 """The environment variable that names the device for tests/gpu; without it they use `cuda`."""
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     counts = recorder.counts
     figure = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if status == pytest.ExitCode.INTERRUPTED:
-        return report.finish(Verdict.CUT, figure)
+        return report.finish(Verdict.TIMED_OUT, figure)
     is_good = status == pytest.ExitCode.OK and counts["passed"] > 0
     is_good &= options.is_rehearsal or not counts["skipped"]
     return report.finish(Verdict.PASSED if is_good else Verdict.FAILED, figure)

@@ -14,17 +14,17 @@ import torch
 
 from specdec.loadtest.gpu.decoders.passes import (
     NUM_CONTEXT_TOKENS,
-    LeapTime,
+    MultiTokenTime,
     PromptTime,
     StepTime,
     cache_for,
-    leap_times,
+    multi_token_times,
     prompt_time,
     step_times,
 )
 from specdec.loadtest.gpu.decoders.shapes import SHAPES, random_decoder
 from specdec.loadtest.gpu.decoders.timing import DeviceSpeed, measure_device
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.torch_engine.parts import Parts
 
 DRAFT_LENGTHS = (0, 3, 7)
@@ -46,7 +46,7 @@ class Sizes:
     """Shapes and batch sizes, most valuable first."""
     prompts: tuple[str, ...]
     peers: tuple[str, ...]
-    leap: str
+    multi_token_shape: str
     num_prompt_tokens: int
     num_calls: int
     num_read_bytes: int
@@ -61,7 +61,7 @@ ON_GPU = Sizes(
     ),
     prompts=("8b", "1b", "default"),
     peers=("8b", "1b", "default"),
-    leap="draft",
+    multi_token_shape="draft",
     num_prompt_tokens=2048,
     num_calls=10,
     num_read_bytes=4_000_000_000,
@@ -71,7 +71,7 @@ REHEARSED = Sizes(
     steps=(("tiny", (1, 2)), ("tiny", (32,))),
     prompts=("tiny",),
     peers=("tiny",),
-    leap="tiny",
+    multi_token_shape="tiny",
     num_prompt_tokens=256,
     num_calls=1,
     num_read_bytes=4_000_000,
@@ -85,7 +85,7 @@ class Measured:
 
     steps: dict[str, list[StepTime]] = field(default_factory=dict)
     prompts: dict[str, PromptTime] = field(default_factory=dict)
-    leaps: list[LeapTime] = field(default_factory=list)
+    multi_token_calls: list[MultiTokenTime] = field(default_factory=list)
 
     def step(self, shape: str, num_sequences: int, num_draft_tokens: int) -> StepTime | None:
         """Return one measurement; None if it is missing."""
@@ -118,7 +118,7 @@ class Bench:
         self._sizes = REHEARSED if options.is_rehearsal else ON_GPU
         self.measured = Measured()
         self.errors: dict[str, str] = {}
-        self.is_cut = False
+        self.is_timed_out = False
         self._seconds: dict[str, float] = {}
         self._speed = UNKNOWN
         self._loaded: tuple[str, Parts] | None = None
@@ -133,14 +133,14 @@ class Bench:
             self._part(f"steps of {shape} {batches}", lambda: self._steps(shape, batches))  # noqa: B023
         for shape in sizes.prompts:
             self._part(f"prompt of {shape}", lambda: self._prompt(shape))  # noqa: B023
-        self._part("leaps", self._leaps)
+        self._part("multi_token_calls", self._multi_token_calls)
         self._loaded = None
         for shape in sizes.peers:
             self._part(f"transformers of {shape}", lambda: self._peer(shape))  # noqa: B023
 
     def _part(self, name: str, measure: Callable[[], None]) -> None:
         if self._options.remaining_s < (0 if self._options.is_rehearsal else LEAST_S):
-            self.is_cut = True
+            self.is_timed_out = True
             return
         start_s = time.monotonic()
         try:
@@ -180,7 +180,7 @@ class Bench:
             self._report.add("steps", self.measured.steps)
             self._report.add("ratios", self.measured.ratios())
             if self._options.remaining_s < 0:
-                self.is_cut = True
+                self.is_timed_out = True
                 return
 
     def _prompt(self, shape: str) -> None:
@@ -190,12 +190,14 @@ class Bench:
         self.measured.prompts[shape] = prompt_time(config, parts, self._speed, cache, tokens)
         self._report.add("prompts", self.measured.prompts)
 
-    def _leaps(self) -> None:
-        parts, batches = self._parts_of(self._sizes.leap), (1, 8)
-        cache = cache_for(SHAPES[self._sizes.leap], max(batches), self._device, torch.bfloat16)
-        for each in leap_times(parts, cache, batches, (2, 4, 8), self._sizes.num_calls):
-            self.measured.leaps.append(each)
-            self._report.add("leaps", self.measured.leaps)
+    def _multi_token_calls(self) -> None:
+        parts, batches = self._parts_of(self._sizes.multi_token_shape), (1, 8)
+        cache = cache_for(
+            SHAPES[self._sizes.multi_token_shape], max(batches), self._device, torch.bfloat16
+        )
+        for each in multi_token_times(parts, cache, batches, (2, 4, 8), self._sizes.num_calls):
+            self.measured.multi_token_calls.append(each)
+            self._report.add("multi_token_calls", self.measured.multi_token_calls)
 
     def _peer(self, shape: str) -> None:
         from specdec.loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415  takes seconds
@@ -206,40 +208,42 @@ class Bench:
             found.append(each)
             self._report.add(f"transformers_{shape}", found)
             if self._options.remaining_s < 0:
-                self.is_cut = True
+                self.is_timed_out = True
                 return
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure; MISSED if a goal is missed, FAILED if a part raised, CUT if the time was up."""
+    """Measure; MISSED if a goal is missed, FAILED if a part raised, else TIMED_OUT or PASSED."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     bench = Bench(options, report)
     bench.run()
     measured, errors, is_rehearsal = bench.measured, bench.errors, options.is_rehearsal
-    verdict = judge(measured.ratios(), errors, is_cut=bench.is_cut, is_rehearsal=is_rehearsal)
+    verdict = verdict_of(
+        measured.ratios(), errors, is_timed_out=bench.is_timed_out, is_rehearsal=is_rehearsal
+    )
     return report.finish(verdict, _figure(measured, errors, is_rehearsal=is_rehearsal))
 
 
-def judge(
+def verdict_of(
     ratios: Mapping[str, tuple[float, float]],
     errors: Mapping[str, str],
     *,
-    is_cut: bool,
+    is_timed_out: bool,
     is_rehearsal: bool,
 ) -> Verdict:
     """Return the step's verdict; in a rehearsal, times decide nothing."""
     if errors:
         return Verdict.FAILED
-    if is_cut:
-        return Verdict.CUT
+    if is_timed_out:
+        return Verdict.TIMED_OUT
     is_met = all(ratio <= largest for ratio, largest in ratios.values())
     return Verdict.PASSED if is_met or is_rehearsal else Verdict.MISSED
 
 
 def _figure(measured: Measured, errors: Iterable[str], *, is_rehearsal: bool) -> str:
     num_steps = sum(map(len, measured.steps.values()))
-    shown = [f"{num_steps + len(measured.prompts) + len(measured.leaps)} measurements"]
+    shown = [f"{num_steps + len(measured.prompts) + len(measured.multi_token_calls)} measurements"]
     if not is_rehearsal:
         prompts = measured.prompts.items()
         shown = [f"{name} {ratio:.2f}" for name, (ratio, _) in measured.ratios().items()]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specdec.loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.layers.kv_cache import KVCache
 from specdec.torch_engine.parts import Parts
@@ -91,10 +91,10 @@ def main(argv: list[str] | None = None) -> int:
     names = ("tiny",) if options.is_rehearsal else ("default", "8b", "1b", "70b_slice")
     found: dict[str, list[Comparison]] = {}
     errors: dict[str, str] = {}
-    is_cut = False
+    is_timed_out = False
     for name in names:
         if options.remaining_s < 0:
-            is_cut = True
+            is_timed_out = True
             break
         try:
             for comparison in compare(name, options):
@@ -109,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
         for own in found.values()
         for each in own
     )
-    verdict = Verdict.CUT if is_cut else Verdict.PASSED
+    verdict = Verdict.TIMED_OUT if is_timed_out else Verdict.PASSED
     return report.finish(verdict if is_good else Verdict.FAILED, _figure(found, errors))
 
 

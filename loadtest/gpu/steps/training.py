@@ -2,7 +2,7 @@
 
 It starts from the shipped weights. The commands are those of `specdec build distill` and `eagle3`,
 run in this process. While one trains, a second thread stores its best weights once a minute, so
-that a cut loses a minute of training.
+that the time limit costs a minute of training at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,8 +23,9 @@ from specdec.builder import cli as build
 from specdec.builder.distill import data, prompts
 from specdec.builder.distill.arithmetic import work_dtype
 from specdec.builder.distill.evaluate import Conversation
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from specdec.loadtest.gpu.places import Places, home
+from specdec.builder.distill.training.run_state import BEST, LAST, RunState
+from specdec.loadtest.gpu.folders import GpuFolders, home
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
 from specdec.loadtest.gpu.training.prompts import FILE, SEED
 
@@ -46,10 +46,10 @@ class Training:
     """The work directory of one training, resumed from an earlier call's state."""
 
     def __init__(self, options: StepOptions, report: StepReport) -> None:
-        places = Places(home())
-        self._options, self._report, self._places = options, report, places
-        self._work = places.root / "training_work"
-        self._target = places.model_repository / "target" / "1" / "checkpoint"
+        folders = GpuFolders(home())
+        self._options, self._report, self._folders = options, report, folders
+        self._work = folders.root / "training_work"
+        self._target = folders.model_repository / "target" / "1" / "checkpoint"
         self._common = [
             *("--target", str(self._target), "--work", str(self._work)),
             *("--seed", str(SEED), "--num-top", "1"),
@@ -60,7 +60,7 @@ class Training:
     def answer(self, seconds: float) -> None:
         """Have the target answer prompts for `seconds`; keep some held-out answers."""
         self._work.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._places.training / FILE, self._work / FILE)
+        shutil.copyfile(self._folders.training / FILE, self._work / FILE)
         sizes = ["--num-slots", "2048", "--shard-answers", "1024", "--sort-span", "8192"]
         if self._options.is_rehearsal:
             sizes = ["--num-slots", "12", "--max-new", "20", "--max-prompt", "80"]
@@ -92,7 +92,7 @@ class Training:
                 sizes += ["--optimizer", "adamw"]  # Muon computes in bf16.
         sizes += ["--num-steps", "5", "--train-head"] if kind == "eagle3" else []
         common = [*self._common, "--run", run, "--draft", str(stored)]
-        start = ["--start", str(self._places.stored / kind)]
+        start = ["--start", str(self._folders.stored / kind)]
         with self._exported_meanwhile(kind, [*common, *sizes], stored):
             minutes = ["--minutes", f"{max(seconds - EXPORT_S, 5.0) / 60:.3f}"]
             self._command(kind, ["train", *common, *sizes, *start, *minutes])
@@ -119,13 +119,13 @@ class Training:
             self._export(kind, options, stored)
 
     def _export(self, kind: str, options: list[str], stored: Path) -> None:
-        """Write the best weights so far to the files that come back."""
+        """Write the best weights so far to the files to bring back."""
         run = self._work / f"run_{kind}"
-        if not (run / "best.pt").exists():
+        if not (run / BEST).exists():
             return
-        state: dict[str, Any] = torch.load(run / "last.pt", map_location="cpu", weights_only=True)
-        self._report.add(f"curve_{kind}", state["curve"])
-        self.taus[kind] = [each["tau"] for each in state["curve"]]
+        curve = RunState.load(run / LAST).curve
+        self._report.add(f"curve_{kind}", curve)
+        self.taus[kind] = [each["tau"] for each in curve]
         self._command(kind, ["export", *options])
         assert self._bundle is not None
         self._bundle.put(kind, stored)
@@ -145,7 +145,7 @@ def _build(*arguments: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Answer, train the head, train the draft model; everything exported comes back."""
+    """Answer, train the head, train the draft model; everything exported is a result."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     training = Training(options, report)

@@ -1,6 +1,6 @@
-"""Training on a borrowed GPU: the prompts that go there and the weights that come back.
+"""Training on a borrowed GPU: the prompts that are sent there and the weights that it returns.
 
 `prompts.py` prepares the prompts; the target answers them on the GPU (`steps/training.py`).
-`bundle.py` is the form in which trained weights come back, and `keeping.py` compares them with the
+`bundle.py` is the form of the returned weights, and `keeping.py` compares them with the
 shipped ones on a CPU.
 """

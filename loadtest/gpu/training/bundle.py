@@ -1,4 +1,4 @@
-"""The form in which trained weights come back: few flat files, each small enough."""
+"""The form in which trained weights are returned: few flat files, each small enough."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specdec.builder.distill.evaluate import Conversation
 FOLDER = "checkpoints"
 CONTENTS = "contents.json"
 MAX_FILE_BYTES = 16 * 2**20
-"""Largest file that comes back, in bytes."""
+"""Largest file that can be returned, in bytes."""
 SMALL_FILES = ("config.json", "trained_on.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Everything that comes back beside the weights, in one file."""
+    """Everything that is returned beside the weights, in one file."""
 
     is_rehearsal: bool
     small: dict[str, dict[str, str]]
@@ -57,7 +57,7 @@ class Bundle:
 
 
 def read_contents(folder: Path) -> Contents:
-    """Read what came back beside the weights. Raises OSError if nothing did."""
+    """Read what was returned beside the weights. Raises OSError if there is nothing."""
     raw = json.loads((folder / CONTENTS).read_text("utf-8"))
     held_out = tuple(Conversation(**each) for each in raw["held_out"])
     return Contents(raw["is_rehearsal"], raw["small"], held_out)

@@ -22,7 +22,7 @@ from specdec.loadtest.gpu.training.bundle import read_contents, restore
 from specdec.loadtest.kit.ratios import Ratio, resampled
 
 NUM_DRAFT = 4
-"""Draft tokens per round, as in the pair's cards."""
+"""Draft tokens per round, as in the pair's model cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,19 @@ class Comparison:
         )
 
 
-def keep_better(came_back: Path, target: Path, shipped: Path) -> list[Comparison]:
-    """Compare each kind that came back; replace the shipped weights if it is better.
+def keep_better(returned: Path, target: Path, shipped: Path) -> list[Comparison]:
+    """Compare each kind of trained weights in `returned`; replace the shipped ones if better.
 
     `shipped` holds one folder for each kind. Raises ValueError for weights from a rehearsal.
     """
-    contents = read_contents(came_back)
+    contents = read_contents(returned)
     if contents.is_rehearsal:
-        raise ValueError(f"{came_back} was trained in a rehearsal: nothing to keep")
+        raise ValueError(f"{returned} was trained in a rehearsal: nothing to keep")
     found = []
     for kind in sorted(contents.small):
         with TemporaryDirectory(prefix="specdec-keep-") as scratch:
             stored = Path(scratch) / kind
-            restore(came_back, kind, stored)
+            restore(returned, kind, stored)
             found.append(compare(kind, stored, shipped / kind, target, contents.held_out))
             if found[-1].is_better:
                 _replace(stored, shipped / kind)
@@ -89,9 +89,9 @@ def _draft_acceptance(
 ) -> list[Acceptance]:
     with TemporaryDirectory(prefix="specdec-keep-") as scratch:
         drafts.assemble(stored, target, Path(scratch))
-        student = drafts.load_student(Path(scratch))
+        draft = drafts.load_draft(Path(scratch))
     return [
-        measure.rounds(evaluate.match_row(student, each.prompt, each.answer), NUM_DRAFT)
+        measure.rounds(evaluate.match_row(draft, each.prompt, each.answer), NUM_DRAFT)
         for each in held_out
     ]
 
@@ -109,7 +109,7 @@ def _head_acceptance(
 
 
 def _replace(stored: Path, shipped: Path) -> None:
-    """Replace shipped files with trained ones; the card stays, and has to be updated by hand."""
+    """Replace shipped files with trained ones; the model card has to be updated by hand."""
     for old in shipped.glob("*.safetensors"):
         old.unlink()
     for path in stored.iterdir():

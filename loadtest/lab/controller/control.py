@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.builder.repository.weights import WEIGHTS
 from specdec.loadtest.kit.alternating import ask_salted
 from specdec.loadtest.kit.answers import Measurement

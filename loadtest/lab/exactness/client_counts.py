@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from specdec.clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient, HttpClient, SpecdecError
 from specdec.loadtest.kit.prompts import TokenPrompt
 
 BEHAVIOURS = {
@@ -47,7 +47,7 @@ LABELS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PlannedRequest:
     """One request and its client's behaviour."""
 
     behaviour: str
@@ -56,7 +56,7 @@ class Visit:
     """Chunks after which a leaving client hangs up."""
 
 
-def random_visit(draw: random.Random, prompt: TokenPrompt) -> Visit:
+def random_request(draw: random.Random, prompt: TokenPrompt) -> PlannedRequest:
     """Return a request with random settings for a prompt."""
     behaviour = draw.choices(list(BEHAVIOURS), list(BEHAVIOURS.values()))[0]
     is_leaving, is_overdue = "leaving" in behaviour, behaviour == "overdue"
@@ -74,36 +74,36 @@ def random_visit(draw: random.Random, prompt: TokenPrompt) -> Visit:
         deadline_ms=draw.randint(100, 900) if is_overdue else None,
         return_perf_metrics=True,
     )
-    return Visit(behaviour, request, draw.randint(1, 8))
+    return PlannedRequest(behaviour, request, draw.randint(1, 8))
 
 
-def ask(visit: Visit, grpc: GrpcClient, http: HttpClient) -> Counts:
+def ask(planned: PlannedRequest, grpc: GrpcClient, http: HttpClient) -> Counts:
     """Send the request and return what its client counts."""
-    client: GrpcClient | HttpClient = http if visit.behaviour.startswith("http") else grpc
+    client: GrpcClient | HttpClient = http if planned.behaviour.startswith("http") else grpc
     counts, outcome = Counter[tuple[str, tuple[str, ...]]](), "ok"
     num_tokens, final = 0, None
     try:
-        if visit.behaviour.endswith("whole"):
-            result = client.generate(visit.request)
-            num_tokens, final = len(result.token_ids), result.final
+        if planned.behaviour.endswith("whole"):
+            result = client.generate(planned.request)
+            num_tokens, final = len(result.token_ids), result.end
         else:
-            for number, chunk in enumerate(client.stream(visit.request), start=1):
-                num_tokens, final = num_tokens + len(chunk.token_ids), chunk.final
-                is_last = visit.behaviour.endswith("leaving") and number == visit.num_chunks
+            for number, chunk in enumerate(client.stream(planned.request), start=1):
+                num_tokens, final = num_tokens + len(chunk.token_ids), chunk.end
+                is_last = planned.behaviour.endswith("leaving") and number == planned.num_chunks
                 if is_last and final is None:
                     outcome = "cancelled"
                     break
     except SpecdecError as error:
         outcome = error.error_type
-    task = str(visit.request.task)
+    task = str(planned.request.task)
     counts["specdec_requests_total", (outcome,)] = 1
     counts[TOKENS, (task,)] = num_tokens
-    if visit.behaviour != "refused":
-        counts["specdec_prompt_tokens_total", ()] = len(visit.request.input_ids or ())
+    if planned.behaviour != "refused":
+        counts["specdec_prompt_tokens_total", ()] = len(planned.request.input_ids or ())
     return counts + _draft_counts(final, task) if final is not None else counts
 
 
-def _draft_counts(final: Final, task: str) -> Counts:
+def _draft_counts(final: AnswerEnd, task: str) -> Counts:
     drafters = (final.speculative_decoding or {})["drafters"]
     return Counter(
         {

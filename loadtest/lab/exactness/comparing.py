@@ -42,7 +42,7 @@ class Comparison:
         return f"prompt {self.prompt_id}, {self.case}, {self.arm}: differs {where}"
 
 
-class Examiner:
+class AnswerComparer:
     """Asks target and `specdec` and compares their answers; safe for several threads."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Examiner:
                 **arm.fields(),
             )
         )
-        statistics = result.final.speculative_decoding or {}
+        statistics = result.end.speculative_decoding or {}
         return Comparison(
             prompt_id=prompt.prompt_id,
             column=prompt.column,
@@ -103,8 +103,8 @@ class Examiner:
             first_difference=_first_difference(result.token_ids, wanted.tokens),
             equal_log_probs=result.log_probs == wanted.log_probs,
             num_steps=statistics.get("num_spec_steps", 0),
-            num_drafted=result.final.total_draft_tokens or 0,
-            num_accepted=result.final.total_accepted_draft_tokens or 0,
+            num_drafted=result.end.total_draft_tokens or 0,
+            num_accepted=result.end.total_accepted_draft_tokens or 0,
         )
 
 

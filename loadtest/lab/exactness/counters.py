@@ -12,51 +12,33 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.argument_types import prompt_file
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
-from specdec.loadtest.kit.results import table_of
-from specdec.loadtest.lab.exactness.client_counts import (
-    LABELS,
-    LEFT,
-    OVERDUE,
-    TOKENS,
-    Counts,
-    ask,
-    random_visit,
-)
+from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request
+from specdec.loadtest.lab.exactness.counter_report import compared, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.loadtest.report.history import History, Scrape
 from specdec.loadtest.report.sources import LiveServer
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """One counter as clients and server counted it, summed over its label sets."""
-
-    counter: str
-    num_label_sets: int
-    by_clients: float
-    by_server: float
-    different: tuple[str, ...]
-    """Label sets with different counts."""
-
-
 def main(argv: list[str]) -> int:
     """Send the requests and compare; return 1 if a counter differs."""
     parser = bench_parser("counters", __doc__)
-    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--concurrency", type=int, default=12, help="requests at once")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--prompts", type=prompt_file, default=SHIPPED_PROMPTS, help="JSONL file")
+    parser.add_argument(
+        "--requests", type=positive, default=1000, metavar="N", help="default: %(default)s"
+    )
+    parser.add_argument("--concurrency", type=positive, default=12, help="requests at once")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests' settings")
     arguments = parser.parse_args(argv)
     prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
     draw = random.Random(arguments.seed)
-    visits = [random_visit(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
+    planned = [random_request(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
     with TritonServer(arguments.model_repository) as server, ExitStack() as stack:
         grpc = stack.enter_context(GrpcClient(server.grpc_url, timeout_s=300.0))
         http = stack.enter_context(HttpClient(f"http://{server.http_url}", timeout_s=300.0))
@@ -65,48 +47,14 @@ def main(argv: list[str]) -> int:
         grpc.generate(GenerationRequest(text_input="Hello", max_tokens=1))
         before = _settled(page)
         with ThreadPoolExecutor(arguments.concurrency) as threads:
-            parts = threads.map(lambda visit: ask(visit, grpc, http), visits)
+            parts = threads.map(lambda each: ask(each, grpc, http), planned)
             clients: Counts = sum(parts, Counter())
         counted = compared(clients, History((before, _settled(page))))
-    behaviours = Counter(visit.behaviour for visit in visits)
+    behaviours = Counter(each.behaviour for each in planned)
     asked = ", ".join(f"{count} {name}" for name, count in sorted(behaviours.items()))
-    table = table_of(
-        {
-            "counter": lambda each: each.counter,
-            "label sets": lambda each: str(each.num_label_sets),
-            "clients": lambda each: f"{each.by_clients:g}",
-            "server": lambda each: f"{each.by_server:g}",
-            "sets that differ": lambda each: str(len(each.different)),
-        },
-        counted,
-    )
     facts = {"behaviours": behaviours, "counters": counted}
     faults = [f"{each.counter}: {text}" for each in counted for text in each.different]
-    return finish(arguments, argv, facts, f"{table}\n\nAsked: {asked}.", faults=faults)
-
-
-def compared(clients: Counts, history: History) -> list[Counted]:
-    """Compare every counter.
-
-    To a client that hung up, the server may have sent more tokens than were read. The label set of
-    these is left out, and so are the drafts of all clients without statistics.
-    """
-    found = []
-    for counter, labels in LABELS.items():
-        server = history.total(counter, *labels)
-        own = {key: float(count) for (name, key), count in clients.items() if name == counter}
-        hidden = {LEFT} if counter == TOKENS else {LEFT, OVERDUE}
-        keys = {key for key in own.keys() | server.keys() if not hidden & set(key)}
-        pairs = {key: (own.get(key, 0.0), server.get(key, 0.0)) for key in sorted(keys)}
-        different = tuple(
-            f"{', '.join(key)}: {ours:g} counted by clients, {theirs:g} by the server"
-            for key, (ours, theirs) in pairs.items()
-            if ours != theirs
-        )
-        sums = sum(ours for ours, _ in pairs.values()), sum(theirs for _, theirs in pairs.values())
-        name = f"{counter} by {', '.join(labels)}" if labels else counter
-        found.append(Counted(name, len(keys), *sums, different))
-    return found
+    return finish(arguments, argv, facts, f"{table(counted)}\n\nAsked: {asked}.", faults=faults)
 
 
 def _settled(page: LiveServer) -> Scrape:

@@ -12,34 +12,18 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
-from specdec.loadtest.kit.arms import Arm, Case
-from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.argument_types import prompt_file
+from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
-from specdec.loadtest.kit.results import format_number, table_of
-from specdec.loadtest.lab.exactness.comparing import Comparison, Examiner
+from specdec.loadtest.lab.exactness.comparing import AnswerComparer, Comparison
+from specdec.loadtest.lab.exactness.exact_report import figures, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
-SUMMED = ("num_tokens", "num_steps", "num_drafted", "num_accepted")
-
-
-@dataclass(frozen=True, slots=True)
-class ArmFigures:
-    """Sums over the answers of one arm in one case."""
-
-    case: str
-    arm: str
-    num_answers: int
-    num_equal: int
-    num_equal_log_probs: int
-    num_tokens: int
-    num_steps: int
-    """Rounds with a draft."""
-    num_drafted: int
-    num_accepted: int
+DRAFTERS = ("lookup", "draft", "auto")
 
 
 def main(argv: list[str]) -> int:
@@ -48,14 +32,13 @@ def main(argv: list[str]) -> int:
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     files = [load_token_prompts(path, checkpoint) for path in arguments.prompts]
     prompts = [prompt for own, _ in files for prompt in own]
-    cases = [Case.parse(text) for text in arguments.cases]
     drafters = itertools.product(arguments.drafters, arguments.k or [None])
     arms = [Arm(), *(Arm(*each) for each in drafters)]
     with ExitStack() as stack:
         url = arguments.grpc_url or stack.enter_context(serve_with_drafts(arguments)).grpc_url
         end_id, num_streams = files[0][1], arguments.concurrency
-        examiner = Examiner(stack, url, arguments.max_tokens, end_id, num_streams)
-        comparisons = _compare(examiner, prompts, cases, arms, arguments)
+        comparer = AnswerComparer(stack, url, arguments.max_tokens, end_id, num_streams)
+        comparisons = _compare(comparer, prompts, arms, arguments)
     results = figures(comparisons)
     facts = {
         "max_tokens": arguments.max_tokens,
@@ -63,31 +46,31 @@ def main(argv: list[str]) -> int:
         "arms": results,
         "unequal": [each for each in comparisons if not each.is_equal],
     }
-    idle = [
-        str(arm)
+    faults = [
+        f"{arm} never had a token accepted"
         for arm in arms[1:]
         if not sum(each.num_accepted for each in comparisons if each.arm == str(arm))
     ]
-    faults = [f"{arm} never had a token accepted" for arm in idle]
     faults += [str(each) for each in comparisons if not each.is_equal]
     return finish(arguments, argv, facts, table(results), raw=comparisons, faults=faults)
 
 
 def _compare(
-    examiner: Examiner,
+    comparer: AnswerComparer,
     prompts: Sequence[TokenPrompt],
-    cases: Sequence[Case],
     arms: Sequence[Arm],
     arguments: argparse.Namespace,
 ) -> list[Comparison]:
-    def examine(prompt: TokenPrompt) -> list[Comparison]:
+    def compare_prompt(prompt: TokenPrompt) -> list[Comparison]:
         # All requests with one prompt follow each other, so its prefix is computed once.
         seed = arguments.seed
-        return [each for case in cases for each in examiner.compare(prompt, case, arms, seed)]
+        return [
+            each for case in arguments.cases for each in comparer.compare(prompt, case, arms, seed)
+        ]
 
     found: list[Comparison] = []
     with ThreadPoolExecutor(arguments.concurrency) as pool:
-        for number, compared in enumerate(pool.map(examine, prompts), start=1):
+        for number, compared in enumerate(pool.map(compare_prompt, prompts), start=1):
             found += compared
             num_bad = sum(each.first_difference is not None for each in found)
             progress(f"{number}/{len(prompts)} prompts, {num_bad} of {len(found)} answers differ")
@@ -95,52 +78,21 @@ def _compare(
     return found
 
 
-def figures(comparisons: Sequence[Comparison]) -> list[ArmFigures]:
-    """Sum up the comparisons by case and arm."""
-    groups: dict[tuple[str, str], list[Comparison]] = {}
-    for each in comparisons:
-        groups.setdefault((each.case, each.arm), []).append(each)
-    return [
-        ArmFigures(
-            case,
-            arm,
-            len(own),
-            sum(each.first_difference is None for each in own),
-            sum(each.equal_log_probs for each in own),
-            *(sum(getattr(each, name) for each in own) for name in SUMMED),
-        )
-        for (case, arm), own in groups.items()
-    ]
-
-
-def table(arms: Sequence[ArmFigures]) -> str:
-    """Return a table with a row for each case and arm."""
-    return table_of(
-        {
-            "draw": lambda each: each.case,
-            "arm": lambda each: each.arm,
-            "equal to target": lambda each: f"{each.num_equal} of {each.num_answers}",
-            "log-probs bit-equal": lambda each: f"{each.num_equal_log_probs} of {each.num_answers}",
-            "tokens": lambda each: str(each.num_tokens),
-            "drafted": lambda each: str(each.num_drafted),
-            "accepted": lambda each: str(each.num_accepted),
-            "τ": lambda each: format_number(
-                1 + each.num_accepted / each.num_steps if each.num_steps else None, 2
-            ),
-        },
-        arms,
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("exact", __doc__)
-    parser.add_argument("--prompts", type=Path, nargs="+", default=[SHIPPED_PROMPTS])
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--cases", nargs="+", default=["0"], metavar="T[:TOP_P]", help="draws")
-    parser.add_argument("--drafters", nargs="+", default=["lookup", "draft", "auto"])
+    parser.add_argument(
+        "--prompts", type=prompt_file, nargs="+", default=[SHIPPED_PROMPTS], help="default: ours"
+    )
+    add_max_tokens(parser, 128)
+    add_cases(parser, ("0",))
+    parser.add_argument(
+        "--drafters", nargs="+", default=DRAFTERS, help="default: lookup draft auto"
+    )
     add_draft_options(parser)
-    parser.add_argument("--k", type=int, nargs="+", help="draft tokens (default: configured)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--concurrency", type=int, default=4, help="prompts asked at once")
+    parser.add_argument(
+        "--k", type=positive, nargs="+", help="draft tokens a round (default: as served)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draws")
+    parser.add_argument("--concurrency", type=positive, default=4, help="prompts asked at once")
     parser.add_argument("--grpc-url", help="a running server (default: start one)")
     return parser

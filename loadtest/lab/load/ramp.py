@@ -7,30 +7,24 @@ arrive after a pass's warm-up count. The server first learns from some requests,
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 import sys
 
 from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO, OFF
-from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
+from specdec.loadtest.kit.streams import Pass, Streams
 from specdec.loadtest.lab.load.ramp_report import figures, table
-from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 0."""
-    parser = bench_parser("ramp", __doc__)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 48])
-    parser.add_argument("--passes", type=int, default=6, help="in each arm, by number of streams")
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
-    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
-    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
-    parser.add_argument("--per-task", type=int, default=11, metavar="N", help="prompts per task")
-    parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     order, numbers = random.Random(arguments.seed), itertools.count()
     found: list[Pass] = []
@@ -39,15 +33,39 @@ def main(argv: list[str]) -> int:
         GrpcClient(server.grpc_url, timeout_s=120.0) as client,
     ):
         streams = Streams(client, arguments.max_tokens, arguments.warm_up, arguments.seconds)
-        prompts = salted(arguments.per_task, checkpoint, next(numbers), 0)
+        prompts = salted_prompts(arguments.per_task, checkpoint, next(numbers), 0)
         for prompt in itertools.islice(prompts, arguments.learning):
-            streams.ask(prompt, AUTO)
+            streams.learn(prompt, AUTO)
         for num_streams in arguments.streams:
             for number, seed in zip(range(arguments.passes), numbers, strict=False):
                 for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
-                    prompts = salted(arguments.per_task, checkpoint, seed, turn)
+                    prompts = salted_prompts(arguments.per_task, checkpoint, seed, turn)
                     found.append(streams.run(num_streams, number, arm, prompts))
                 progress(f"{num_streams} streams, {number + 1}/{arguments.passes}   ")
     print(file=sys.stderr)
     loads = figures(found)
     return finish(arguments, argv, {"loads": loads}, table(loads), raw=found)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = bench_parser("ramp", __doc__)
+    parser.add_argument(
+        "--streams",
+        type=positive,
+        nargs="+",
+        default=[1, 2, 4, 8, 16, 48],
+        metavar="N",
+        help="requests in flight (default: 1 2 4 8 16 48)",
+    )
+    parser.add_argument(
+        "--passes", type=positive, default=6, help="in each arm, by number of streams"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
+    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
+    parser.add_argument(
+        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
+    )
+    add_max_tokens(parser, 48)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")
+    return parser

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specdec.loadtest.kit.arms import AUTO, OFF
 from specdec.loadtest.kit.ratios import Ratio, resampled
 from specdec.loadtest.kit.results import table_of
-from specdec.loadtest.lab.load.streams import Pass
+from specdec.loadtest.kit.streams import Pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ WARM_UP_TOKENS = 16
 WARM_UP_LEN = 40
 
 
-class Contestant(Protocol):
+class Engine(Protocol):
     """One arm, loaded: a `worker.Worker` or an `ours.OurServer`."""
 
     def start(self) -> str: ...
@@ -29,7 +29,7 @@ class Contestant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class PeerMeasurement:
     """One question to one arm; `question_id` is a prompt's id, or the number of a repetition."""
 
     arm: ArmName
@@ -42,41 +42,41 @@ class Measurement:
         return Timed(self.reply.num_tokens, self.reply.seconds)
 
 
-class Contest:
+class Comparison:
     """The arms that still run, the reasons why the others do not, and all measurements."""
 
     def __init__(self, seed: int) -> None:
-        self.measurements: list[Measurement] = []
+        self.measurements: list[PeerMeasurement] = []
         self.failures: dict[ArmName, str] = {}
         self.versions: dict[str, str] = {}
-        self._running: dict[ArmName, Contestant] = {}
+        self._running: dict[ArmName, Engine] = {}
         self._order = random.Random(seed)
 
     @contextmanager
-    def running(self, contestants: Mapping[ArmName, Contestant]) -> Iterator[None]:
+    def running(self, engines: Mapping[ArmName, Engine]) -> Iterator[None]:
         """Start the arms one after another, pausing each once it is loaded; stop them at the end.
 
         An arm that cannot be started is left out, with its reason in `failures`.
         """
         try:
-            for arm, contestant in contestants.items():
-                _say(f"starting {arm.label}")
-                self._running[arm] = contestant
+            for arm, engine in engines.items():
+                _log(f"starting {arm.label}")
+                self._running[arm] = engine
                 try:
-                    self.versions[arm.peer] = contestant.start()
-                    contestant.ask(_warm_up(1))
-                    contestant.pause()
+                    self.versions[arm.peer] = engine.start()
+                    engine.ask(_warm_up(1))
+                    engine.pause()
                 except PeerError as error:
                     self._give_up(arm, error)
             yield
         finally:
-            for contestant in self._running.values():
-                contestant.stop()
+            for engine in self._running.values():
+                engine.stop()
 
     def one_stream(self, prompts: Sequence[TokenPrompt], max_tokens: int) -> None:
         """Ask every arm each prompt, the arms in a new order each time."""
         for number, prompt in enumerate(prompts, 1):
-            _say(f"one stream: prompt {number}/{len(prompts)}")
+            _log(f"one stream: prompt {number}/{len(prompts)}")
             question = Question((prompt.token_ids,), max_tokens)
             for arm in self._shuffled(list(self._running)):
                 self._measure(arm, 1, prompt.prompt_id, question)
@@ -93,7 +93,7 @@ class Contest:
         for arm in list(self._running):
             self._attempt(arm, _warm_up(num_streams))
         for number, prompts in enumerate(repetitions, 1):
-            _say(f"{num_streams} streams: repetition {number}/{len(repetitions)}")
+            _log(f"{num_streams} streams: repetition {number}/{len(repetitions)}")
             question = Question(tuple(each.token_ids for each in prompts), max_tokens)
             for arm in self._shuffled(list(self._running)):
                 self._measure(arm, num_streams, str(number), question)
@@ -106,22 +106,22 @@ class Contest:
     ) -> None:
         reply = self._attempt(arm, question)
         if reply is not None:
-            self.measurements.append(Measurement(arm, num_streams, question_id, reply))
+            self.measurements.append(PeerMeasurement(arm, num_streams, question_id, reply))
 
     def _attempt(self, arm: ArmName, question: Question) -> Reply | None:
-        contestant = self._running[arm]
-        contestant.resume()
+        engine = self._running[arm]
+        engine.resume()
         try:
-            reply = contestant.ask(question)
+            reply = engine.ask(question)
         except PeerError as error:
             self._give_up(arm, error)
             return None
-        contestant.pause()
+        engine.pause()
         return reply
 
     def _give_up(self, arm: ArmName, error: PeerError) -> None:
         self.failures[arm] = str(error)
-        _say(f"{arm.label}: {error}")
+        _log(f"{arm.label}: {error}")
         self._running.pop(arm).stop()
 
 
@@ -134,5 +134,5 @@ def _warm_up(num_streams: int) -> Question:
     return Question(tuple(prompts), WARM_UP_TOKENS)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

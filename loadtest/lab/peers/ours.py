@@ -15,6 +15,7 @@ from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.drafting.names import AUTO
 from specdec.launch.launcher import LaunchError, TritonServer
 from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.asking import ask
 from specdec.loadtest.kit.prompts import TokenPrompt
 from specdec.loadtest.kit.repository import COLOCATED
 from specdec.loadtest.lab.peers.catalogue import OURS, PeerError
@@ -103,11 +104,5 @@ class OurServer:
             max_tokens=max_tokens,
             **self._fields,
         )
-        start_s = time.perf_counter()
-        first_s = 0.0
-        tokens: list[int] = []
-        for chunk in self._client.stream(request):
-            if chunk.token_ids and not first_s:
-                first_s = time.perf_counter() - start_s
-            tokens += chunk.token_ids
-        return Answer(without_end(tokens, self._end_id), first_s)
+        answer = ask(self._client, request)
+        return Answer(without_end(answer.result.token_ids, self._end_id), answer.first_s)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specdec.loadtest.kit.ratios import Ratio, rate, ratio
 from specdec.loadtest.kit.results import markdown_table
 from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
-from specdec.loadtest.lab.peers.measuring import Measurement
+from specdec.loadtest.lab.peers.measuring import Comparison, PeerMeasurement
 
 NOTHING = "–"
 
@@ -78,19 +79,40 @@ class ManyStreams:
         return [self.tokens_per_s.shown(1), gain, str(self.answers_as_ours)]
 
 
-def one_stream_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> list[OneStream]:
+def figures_and_tables(
+    comparison: Comparison, arms: Sequence[ArmName], loads: Sequence[int]
+) -> tuple[dict[str, Any], str]:
+    """Return the figures and the tables of all arms, for each number of streams in `loads`."""
+    found, failures = comparison.measurements, comparison.failures
+    loaded, versions = [arm for arm in arms if arm.has_load], comparison.versions
+    alone = one_stream_figures(found, arms)
+    together = {count: load_figures(found, arms, count) for count in loads if count > 1}
+    tables = [one_stream_table(alone, arms, failures)] if 1 in loads else []
+    tables += [load_table(own, loaded, failures, count) for count, own in together.items()]
+    figures = {
+        "versions": versions,
+        "failures": {arm.label: reason for arm, reason in failures.items()},
+        "one_stream": alone,
+        "many_streams": [each for own in together.values() for each in own],
+    }
+    return figures, "\n\n".join([*tables, "; ".join(versions.values()) + "."])
+
+
+def one_stream_figures(
+    found: Sequence[PeerMeasurement], arms: Sequence[ArmName]
+) -> list[OneStream]:
     """Return the figures of the arms that have answered every prompt."""
     figures = []
     for arm in (arm for arm in arms if _is_complete(found, arm, 1)):
-        own = of(found, arm, 1)
+        own = answers_of(found, arm, 1)
         first_ms = statistics.median(each.reply.answers[0].first_s for each in own) * 1000
         figures.append(
             OneStream(
                 arm.label,
                 rate(each.timed for each in own),
                 first_ms,
-                against(found, COMPARED, arm, 1),
-                against(found, _same_drafting(arm), arm, 1),
+                ratio_of(found, COMPARED, arm, 1),
+                ratio_of(found, _same_drafting(arm), arm, 1),
                 _equal(found, arm, 1),
             )
         )
@@ -98,13 +120,15 @@ def one_stream_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) ->
 
 
 def load_figures(
-    found: Sequence[Measurement], arms: Sequence[ArmName], num_streams: int
+    found: Sequence[PeerMeasurement], arms: Sequence[ArmName], num_streams: int
 ) -> list[ManyStreams]:
     """Return the figures of the arms that have answered every repetition."""
     figures = []
-    auto = {each.question_id: rate([each.timed]) for each in of(found, COMPARED, num_streams)}
+    auto = {
+        each.question_id: rate([each.timed]) for each in answers_of(found, COMPARED, num_streams)
+    }
     for arm in (arm for arm in arms if _is_complete(found, arm, num_streams)):
-        own = of(found, arm, num_streams)
+        own = answers_of(found, arm, num_streams)
         rates = {each.question_id: rate([each.timed]) for each in own}
         ratios = [auto[name] / rates[name] for name in rates if name in auto]
         figures.append(
@@ -156,13 +180,15 @@ def _table(
     return markdown_table([*header, "note"], rows)
 
 
-def of(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> list[Measurement]:
+def answers_of(
+    found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int
+) -> list[PeerMeasurement]:
     """Return one arm's measurements with this number of streams."""
     return [each for each in found if each.arm == arm and each.num_streams == num_streams]
 
 
-def against(
-    found: Sequence[Measurement], over: ArmName | None, under: ArmName, num_streams: int
+def ratio_of(
+    found: Sequence[PeerMeasurement], over: ArmName | None, under: ArmName, num_streams: int
 ) -> Ratio | None:
     """Return the ratio of two arms' rates over the same questions.
 
@@ -172,16 +198,16 @@ def against(
     if over is None or over == under:
         return None
     one, other = (
-        {each.question_id: each.timed for each in of(found, arm, num_streams)}
+        {each.question_id: each.timed for each in answers_of(found, arm, num_streams)}
         for arm in (over, under)
     )
     return ratio(one, other) if one and one.keys() == other.keys() else None
 
 
-def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> bool:
+def _is_complete(found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int) -> bool:
     """Tell whether an arm has answered everything that others have, even if it failed later."""
     asked = {each.question_id for each in found if each.num_streams == num_streams}
-    own = {each.question_id for each in of(found, arm, num_streams)}
+    own = {each.question_id for each in answers_of(found, arm, num_streams)}
     return bool(own) and own == asked
 
 
@@ -192,12 +218,14 @@ def _same_drafting(arm: ArmName) -> ArmName | None:
     return next(ours for ours in OUR_ARMS if ours.drafting is arm.drafting)
 
 
-def _equal(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> Answers:
+def _equal(found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int) -> Answers:
     """Compare an arm's answers with those of our target without speculation."""
-    wanted = {each.question_id: each.reply.answers for each in of(found, REFERENCE, num_streams)}
+    wanted = {
+        each.question_id: each.reply.answers for each in answers_of(found, REFERENCE, num_streams)
+    }
     pairs = [
         own.tokens == reference.tokens
-        for each in of(found, arm, num_streams)
+        for each in answers_of(found, arm, num_streams)
         if each.question_id in wanted
         for own, reference in zip(each.reply.answers, wanted[each.question_id], strict=True)
     ]

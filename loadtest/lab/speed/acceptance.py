@@ -1,22 +1,25 @@
 """`specdec bench acceptance`: the acceptance by task, drafter, verification mode and draw.
 
-τ is the mean number of tokens of a round with a draft, the target's own included. α̂ is the share
-accepted among the draft tokens that were compared with the target: Σ accepted ÷ Σ min(accepted + 1,
-k). Trees have no single k, and block verification compares no token alone: they have τ only.
+docs/glossary.md defines τ and α̂. Trees have no single k, and block verification compares no token
+alone: they have τ only.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
 
 from specdec.clients import GenerationRequest, GrpcClient
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit import options
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
+from specdec.loadtest.kit.argument_types import parse_arm
 from specdec.loadtest.kit.arms import Arm, Case
 from specdec.loadtest.kit.asking import measure
-from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
 from specdec.loadtest.kit.speed_tables import acceptance_table, acceptances
@@ -26,63 +29,72 @@ ARMS = ("lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typi
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if an arm never had a token accepted."""
-    parser = bench_parser("acceptance", __doc__)
-    add_prompt_options(parser, max_tokens=64)
-    parser.add_argument("--cases", nargs="+", default=["0", "0.7", "1"], metavar="T[:TOP_P]")
-    parser.add_argument(
-        "--arms",
-        nargs="+",
-        default=ARMS,
-        metavar="DRAFTER[:K][/VERIFICATION]",
-        help="K draft tokens a round (default: configured); an arm with a verification mode is "
-        "asked at temperatures above 0 only",
-    )
-    add_draft_options(parser)
-    parser.add_argument("--seed", type=int, default=1, help="seed of the first prompt")
-    parser.add_argument("--concurrency", type=int, default=8, help="prompts asked at once")
-    arguments = parser.parse_args(argv)
-    prompts = load_token_prompts(arguments.prompts, CHECKPOINT)[0][:: arguments.every]
-    arms = [Arm.parse(text) for text in arguments.arms]
+    arguments = _parser().parse_args(argv)
     plan = {
         f"{case}: {arm}": (case, arm)
-        for case in map(Case.parse, arguments.cases)
-        for arm in arms
+        for case in arguments.cases
+        for arm in map(Arm.parse, arguments.arms)
         if case.temperature > 0 or not arm.verification
     }
+    found = _measure(plan, arguments)
+    results = acceptances(found, {name: arm for name, (_, arm) in plan.items()})
+    facts = {name: getattr(arguments, name) for name in ("max_tokens", "concurrency")}
+    facts["arms"] = results
+    faults = [
+        f"{name}: no token was accepted"
+        for name, (_, arm) in plan.items()
+        if arm.drafter and not counts_of(answers_of_arm(found, name)).num_accepted
+    ]
+    table = acceptance_table(results)
+    return options.finish(arguments, argv, facts, table, raw=found, faults=faults)
+
+
+def _measure(
+    plan: Mapping[str, tuple[Case, Arm]], arguments: argparse.Namespace
+) -> list[Measurement]:
+    prompts = load_token_prompts(arguments.prompts, CHECKPOINT)[0][:: arguments.every]
     found: list[Measurement] = []
     with ExitStack() as stack:
         server = stack.enter_context(serve_with_drafts(arguments))
         client = stack.enter_context(GrpcClient(server.grpc_url))
 
-        def ask(seed: int, prompt: TokenPrompt, name: str) -> Measurement:
-            case, arm = plan[name]
-            request = GenerationRequest(
-                input_ids=list(prompt.token_ids),
-                max_tokens=arguments.max_tokens,
-                return_perf_metrics=True,
-                # With a tenant of its own, an arm's suffix drafter knows no other arm's answers.
-                tenant=name,
-                **case.fields(seed),
-                **arm.fields(),
-            )
-            return measure(client, request, (prompt.prompt_id, prompt.column, name))
-
         def ask_all(seed: int, prompt: TokenPrompt) -> list[Measurement]:
             # All requests with one prompt follow each other, so its prefix is computed once.
-            return [ask(seed, prompt, name) for name in plan]
+            answers = []
+            for name, (case, arm) in plan.items():
+                request = GenerationRequest(
+                    input_ids=list(prompt.token_ids),
+                    max_tokens=arguments.max_tokens,
+                    return_perf_metrics=True,
+                    # So an arm's suffix drafter knows no other arm's answers.
+                    tenant=name,
+                    **case.fields(seed),
+                    **arm.fields(),
+                )
+                answers.append(measure(client, request, (prompt.prompt_id, prompt.column, name)))
+            return answers
 
         pool = stack.enter_context(ThreadPoolExecutor(arguments.concurrency))
         for number, answers in enumerate(pool.map(ask_all, count(arguments.seed), prompts), 1):
             found += answers
-            progress(f"{number}/{len(prompts)} prompts")
+            options.progress(f"{number}/{len(prompts)} prompts")
     print(file=sys.stderr)
-    results = acceptances(found, {name: arm for name, (_, arm) in plan.items()})
-    facts = {"max_tokens": arguments.max_tokens, "arms": results}
-    facts["concurrency"] = arguments.concurrency
-    idle = [
-        name
-        for name, (_, arm) in plan.items()
-        if arm.drafter and not counts_of(answers_of_arm(found, name)).num_accepted
-    ]
-    faults = [f"{name}: no token was accepted" for name in idle]
-    return finish(arguments, argv, facts, acceptance_table(results), raw=found, faults=faults)
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.bench_parser("acceptance", __doc__)
+    options.add_prompt_options(parser, max_tokens=64)
+    options.add_cases(parser, ("0", "0.7", "1"))
+    parser.add_argument(
+        "--arms",
+        type=parse_arm,
+        nargs="+",
+        default=ARMS,
+        metavar="DRAFTER[:K][/VERIFICATION]",
+        help="K draft tokens a round; a verification mode is asked at temperatures above 0 only",
+    )
+    add_draft_options(parser)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first prompt")
+    parser.add_argument("--concurrency", type=positive, default=8, help="prompts asked at once")
+    return parser

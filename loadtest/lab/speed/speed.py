@@ -11,23 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specdec.loadtest.kit import speed_tables
 from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
-from specdec.loadtest.kit.arms import DIRECT, OFF, Arm, Case
+from specdec.loadtest.kit.argument_types import parse_arm
+from specdec.loadtest.kit.arms import DIRECT, OFF, Arm
 from specdec.loadtest.kit.asking import Draw
-from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.kit.options import add_case, add_prompt_options, bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
-from specdec.loadtest.kit.repository import COLOCATED, add_colocated, with_drafts
-from specdec.loadtest.kit.speed_tables import (
-    acceptance_table,
-    acceptances,
-    gains,
-    gains_table,
-    rates,
-    rates_table,
-    round_times,
-    times_table,
-)
+from specdec.loadtest.kit.repository import with_colocated
 
 
 def main(argv: list[str]) -> int:
@@ -36,10 +28,9 @@ def main(argv: list[str]) -> int:
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
     prompts = lengthened(prompts[:: arguments.every], arguments.context)
     arms = (DIRECT, OFF, *arguments.drafters)
-    case = Case.parse(arguments.case)
-    draw = Draw(arguments.max_tokens, case, arguments.seed, has_statistics=arguments.times)
+    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed, arguments.times)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
-        repository = _repository(arguments, Path(scratch))
+        repository = with_colocated(arguments.model_repository, arms, Path(scratch))
         if arguments.learning is None:
             found = ask_in_alternation(repository, prompts, arms, draw, end_id)
         else:
@@ -56,12 +47,13 @@ def report(
     found: list[Measurement], arms: Sequence[str], drafted: Sequence[str], *, has_times: bool
 ) -> tuple[dict[str, Any], str]:
     """Return figures and tables; all arms after the first two are compared with these two."""
-    speeds, ratios = rates(found, arms), gains(found, arms[2:], arms[:2])
-    acceptance = acceptances(found, {arm: Arm.parse(arm) for arm in drafted})
-    times = round_times(found, drafted) if has_times else []
-    parts = [rates_table(speeds), gains_table(ratios), acceptance_table(acceptance)]
-    parts += [times_table(times)] if times else []
-    facts = {"rates": speeds, "gains": ratios, "acceptance": acceptance, "round_times": times}
+    speeds, gains = speed_tables.rates(found, arms), speed_tables.gains(found, arms[2:], arms[:2])
+    acceptance = speed_tables.acceptances(found, {arm: Arm.parse(arm) for arm in drafted})
+    times = speed_tables.round_times(found, drafted) if has_times else []
+    parts = [speed_tables.rates_table(speeds), speed_tables.gains_table(gains)]
+    parts += [speed_tables.acceptance_table(acceptance)]
+    parts += [speed_tables.times_table(times)] if times else []
+    facts = {"rates": speeds, "gains": gains, "acceptance": acceptance, "round_times": times}
     return facts, "\n\n".join(part for part in parts if part)
 
 
@@ -74,20 +66,9 @@ def _ask_one_server(
         return load_token_prompts(arguments.prompts, CHECKPOINT, salt)[0][:: arguments.every]
 
     others, _ = load_token_prompts(arguments.prompts, CHECKPOINT, "learn")
-    taken = set(others[:: arguments.every])
-    left = [prompt for prompt in others if prompt not in taken] or list(others)
+    left = [each for each in others if each not in others[:: arguments.every]] or list(others)
     learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
     return ask_salted(repository, salted, arms, learning, draw, end_id)
-
-
-def _repository(arguments: argparse.Namespace, scratch: Path) -> Path:
-    """Return the repository, or a copy with a co-located orchestrator if an arm asks one."""
-    source: Path = arguments.model_repository
-    if all(Arm.parse(arm).model != COLOCATED for arm in arguments.drafters):
-        return source
-    copy = with_drafts(source, scratch / "repository")
-    add_colocated(copy, scratch)
-    return copy
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,13 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     add_prompt_options(parser, max_tokens=128)
     parser.add_argument(
         "--drafters",
+        type=parse_arm,
         nargs="+",
         default=["auto"],
         metavar="DRAFTER[:K][/VERIFICATION][@MODEL]",
         help="arms with speculation; the first decides the exit status (default: auto). @colocated "
         "asks an orchestrator with the engines in its own process; off@colocated is an arm too",
     )
-    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
+    add_case(parser)
     parser.add_argument(
         "--context", type=int, default=0, metavar="N", help="lengthen prompts to N tokens"
     )

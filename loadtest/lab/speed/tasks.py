@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.alternating import ask_in_alternation
+from specdec.loadtest.kit.argument_types import parse_arm
 from specdec.loadtest.kit.arms import DIRECT, OFF
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.guide import TASKS
-from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish
 from specdec.loadtest.kit.prompts import as_tokens, held_out_prompts
 from specdec.loadtest.kit.speed_tables import rates, rates_table
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
-from specdec.loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
+from specdec.loadtest.lab.speed.task_tables import figures, outcomes, tables
 
 DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 
@@ -24,9 +26,18 @@ DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if a drafter never had a token accepted."""
     parser = bench_parser("tasks", __doc__)
-    parser.add_argument("--per-task", type=int, metavar="N", help="prompts per task (default: all)")
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--drafters", nargs="+", default=DRAFTERS, metavar="DRAFTER[:K]")
+    parser.add_argument(
+        "--per-task", type=positive, metavar="N", help="prompts per task (default: all)"
+    )
+    add_max_tokens(parser, 128)
+    parser.add_argument(
+        "--drafters",
+        type=parse_arm,
+        nargs="+",
+        default=DRAFTERS,
+        metavar="DRAFTER[:K]",
+        help=f"K draft tokens a round, else as configured (default: {' '.join(DRAFTERS)})",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of prompts")
     arguments = parser.parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
@@ -44,9 +55,11 @@ def main(argv: list[str]) -> int:
         "outcomes": figures(known),
         "rates": speeds,
     }
-    table = "\n\n".join([tables(known), distance_table(known), rates_table(speeds)])
-    idle = [each for each in arguments.drafters if not known[None, each].counts.num_accepted]
-    faults = [f"{drafter}: no token was accepted" for drafter in idle]
+    table = "\n\n".join([tables(known), rates_table(speeds)])
+    never_accepted = [
+        each for each in arguments.drafters if not known[None, each].counts.num_accepted
+    ]
+    faults = [f"{drafter}: no token was accepted" for drafter in never_accepted]
     status = finish(arguments, argv, facts, table, raw=found, faults=faults)
     title = f"{len(prompts)} held-out prompts, greedy, {arguments.max_tokens} tokens"
     plot_tasks(known, title, arguments.out / f"{arguments.name}.png")

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.load.perf_analyzer.tool import install, run_tool
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.samples import Samples
@@ -158,21 +159,48 @@ def _parser() -> argparse.ArgumentParser:
         "perf_analyzer, in alternation and with warm caches, and compare. Fetches the tool into "
         "--folder when it is not there (PyPI, and Debian for libb64).",
     )
-    parser.add_argument("--folder", type=Path, default=_FOLDER, help="default: %(default)s")
-    parser.add_argument("--url", default=f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}")
-    parser.add_argument("--model", default="specdec")
-    parser.add_argument("--users", type=int, default=4, help="concurrency (default %(default)s)")
-    parser.add_argument("--requests", type=int, default=54, help="a run (default %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="pairs (default %(default)s)")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="of a request (default 60)"
+        "--folder", type=Path, default=_FOLDER, help="folder of the tool (default: %(default)s)"
     )
-    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS)
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--num-draft-tokens", type=int)
-    parser.add_argument("--drafter")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="default %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("results/scratch/perf_analyzer"))
+    url = f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
+    parser.add_argument("--url", default=url, help="gRPC host:port (default: %(default)s)")
+    parser.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
+    parser.add_argument(
+        "--users", type=positive, default=4, help="requests in flight (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--requests", type=positive, default=54, help="requests of a run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repeats", type=positive, default=3, help="pairs of runs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="time limit of a request (default: 60)",
+    )
+    parser.add_argument(
+        "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=positive, default=64, help="longest answer, in tokens (default: 64)"
+    )
+    parser.add_argument("--num-draft-tokens", type=int, help="draft tokens in a round; 0: off")
+    parser.add_argument("--drafter", help="auto, none, lookup, draft …")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.05,
+        help="largest difference, as a share of the tool's figure (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/scratch/perf_analyzer"),
+        help="folder of the result (default: %(default)s)",
+    )
     return parser
 
 

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdec.clients.figures import num_trials
+from specdec.clients.figures import num_compared
 from specdec.loadtest.load.exchange import INCOMPLETE
 from specdec.loadtest.load.plan import Plan
 from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample, Samples
@@ -181,7 +181,7 @@ def _request(
         num_draft_tokens=final.get("total_draft_tokens"),
         num_accepted_tokens=final.get("total_accepted_draft_tokens"),
         num_rounds=statistics.get("num_spec_steps"),
-        num_trials=num_trials(statistics),
+        num_compared=num_compared(statistics),
         acceptance_histogram=tuple(statistics.get("acceptance_histogram", ())),
         finish_reason=final.get("finish_reason", ""),
         outcome=OK if num_tokens and final.get("num_output_tokens") == num_tokens else INCOMPLETE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import re
 import time
 import urllib.request
 from collections import Counter
@@ -18,6 +17,7 @@ import psutil
 
 from specdec.health.board import SHARED_MEMORY
 from specdec.launch.server_command import REGION_PREFIX
+from specdec.metrics_page import samples_on
 
 if TYPE_CHECKING:
     from specdec.launch.triton_server import TritonServer
@@ -27,7 +27,7 @@ SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
 NO_PAGE = (OSError, http.client.HTTPException)
 """Errors of a metrics page that does not answer, for example during a restart."""
 _INFLIGHT = "specdec_inflight_requests"
-_OUTCOME = re.compile(r'specdec_requests_total\{.*\boutcome="(\w+)".*\} (\S+)')
+_REQUESTS = "specdec_requests_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def slopes_per_hour(samples: Sequence[Resources]) -> dict[str, float]:
 
 def num_inflight(server: TritonServer) -> int:
     """Return how many requests are in flight by the server's metrics."""
-    lines = _metrics_page(server).splitlines()
-    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_INFLIGHT))
+    samples = samples_on(_metrics_page(server))
+    return sum(int(sample.value) for sample in samples if sample.name == _INFLIGHT)
 
 
 def requests_by_outcome(server: TritonServer) -> Counter[str]:
@@ -88,9 +88,9 @@ def requests_by_outcome(server: TritonServer) -> Counter[str]:
 def outcomes_on(page: str) -> Counter[str]:
     """Return the requests that a metrics page counts, by outcome."""
     found: Counter[str] = Counter()
-    for line in page.splitlines():
-        if match := _OUTCOME.match(line):
-            found[match[1]] += int(float(match[2]))
+    for sample in samples_on(page):
+        if sample.name == _REQUESTS:
+            found[sample.labels["outcome"]] += int(sample.value)
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GenerationRequest
 from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.reliability.kit.asking import Answer, Channels

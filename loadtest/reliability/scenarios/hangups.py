@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from specdec.builder.parameters import set_parameters
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GenerationRequest
 from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.reliability.kit.asking import WHOLE, Channels
@@ -64,7 +64,7 @@ NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
 CACHE_TOKENS = 8_192
 """Tokens of each engine's KV cache. A cache takes memory as it fills: one of the default size would
-still be filling, and growing, while the memory is judged."""
+still be filling, and growing, while the memory is measured."""
 NUM_FILLING, FILLING_WORDS = 12, 125
 """Requests that fill the caches before the load, and the words of each. A word is a number of up
 to seven tokens, so that together they need more tokens than a cache has."""

@@ -113,10 +113,10 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
             *(witness(n) for n in range(NUM_WITNESSES)),
             *(poisoner(n) for n in range(NUM_POISONED_AT_ONCE)),
         )
-    return judged(known, witnesses, poisoned)
+    return poison_result(known, witnesses, poisoned)
 
 
-def judged(
+def poison_result(
     known: Sequence[Answer],
     witnesses: Sequence[tuple[int, Answer]],
     poisoned: Sequence[tuple[str, Answer]],

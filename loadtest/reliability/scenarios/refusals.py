@@ -99,10 +99,10 @@ async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundR
         refused = await outside.ask_all(more)
         answers = [*(await asyncio.gather(*running)), *refused]
     expected = [known[each.text_input or ""][: each.max_tokens] for each in [*streams, *more]]
-    return judged(answers, expected)
+    return round_result(answers, expected)
 
 
-def judged(answers: Sequence[Answer], expected: Sequence[list[int]]) -> RoundResult:
+def round_result(answers: Sequence[Answer], expected: Sequence[list[int]]) -> RoundResult:
     """Count the answers; only those after the first NUM_STREAMS may have been refused."""
     num_exact = num_refused = 0
     slowest_s = 0.0

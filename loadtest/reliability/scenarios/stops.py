@@ -1,4 +1,4 @@
-"""Stop a server in every situation: its time, what clients get, and what is left over."""
+"""Stop a server in every state: its time, what clients get, and what is left over."""
 
 from __future__ import annotations
 
@@ -39,29 +39,46 @@ END_LIMIT_S = 60.0
 """Seconds after which a server that does not end is killed; its status is then -9."""
 LOADING_S = 1.0
 """Seconds after its start at which tritonserver is loading its models."""
-SITUATIONS = (
-    "idle",
-    "8 gRPC and 4 HTTP streams",
-    "streams longer than the drain limit",
-    "idle keep-alive connections",
-    "open gRPC stream, idle",
-    "during start-up",
-    "under overload",
+ENDED = frozenset({WHOLE, "shutting_down"})
+OVERLOADED = ENDED | {"overloaded"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server's state at the time of the SIGTERM."""
+
+    name: str
+    num_grpc: int = 0
+    """Streams over gRPC that have their first token."""
+    num_http: int = 0
+    max_tokens: int = 32
+    """Tokens of their answers; 32 end within the drain limit, and 4,000 do not."""
+    num_refused: int = 0
+    """Further requests, sent at once, most of which find no slot."""
+    outcomes: frozenset[str] = ENDED
+    """Outcomes that a stream may have."""
+
+
+KEEP_ALIVE = ServerState("idle keep-alive connections")
+OPEN_STREAM = ServerState("open gRPC stream, idle")
+STARTING = ServerState("during start-up")
+STREAMING = ServerState("8 gRPC and 4 HTTP streams", 8, 4, outcomes=frozenset({WHOLE}))
+STATES = (
+    ServerState("idle"),
+    STREAMING,
+    ServerState("streams longer than the drain limit", num_grpc=8, max_tokens=4000),
+    KEEP_ALIVE,
+    OPEN_STREAM,
+    STARTING,
+    ServerState("under overload", 64, 0, 40, num_refused=192, outcomes=OVERLOADED),
 )
-EXPECTED = {
-    "8 gRPC and 4 HTTP streams": {WHOLE},
-    "under overload": {WHOLE, "shutting_down", "overloaded"},
-}
-"""Outcomes that a stream may have, if not `whole` or `shutting_down`."""
-SHORT, LONG = 32, 4000
-"""Tokens of an answer that ends within the drain limit, and of one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
     """The result of one stop."""
 
-    situation: str
+    state: ServerState
     seconds: float
     status: int
     outcomes: tuple[str, ...]
@@ -73,14 +90,14 @@ class StopResult:
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Stop a server in each situation, `rounds` times."""
-    for situation in SITUATIONS:
-        yield row_of([asyncio.run(stop_in(situation, repository)) for _ in range(rounds)])
+    """Stop a server in each state, `rounds` times."""
+    for state in STATES:
+        yield row_of([asyncio.run(stop_in(state, repository)) for _ in range(rounds)])
 
 
 def row_of(results: Sequence[StopResult]) -> Row:
-    """Return the row of all stops in one situation."""
-    situation, limit_s = results[0].situation, DRAIN_S + STOP_GRACE_S
+    """Return the row of all stops in one state."""
+    state, limit_s = results[0].state, DRAIN_S + STOP_GRACE_S
     seconds = [each.seconds for each in results]
     leftovers = [each for result in results for each in result.leftovers]
     outcomes = [each for result in results for each in result.outcomes]
@@ -88,7 +105,7 @@ def row_of(results: Sequence[StopResult]) -> Row:
     fewest_open = min(each.num_open for each in results)
     streams = f"{counted(outcomes)} (at least {fewest_open} open at the signal)"
     return Row(
-        f"stop, {situation} (×{len(results)})",
+        f"stop, {state.name} (×{len(results)})",
         f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; streams: "
         f"{streams if outcomes else 'none'}; leftovers and crashes: {len(leftovers)}"
         f"{listed(leftovers)}",
@@ -98,12 +115,12 @@ def row_of(results: Sequence[StopResult]) -> Row:
         and statuses == [0]
         and not leftovers
         and (fewest_open > 0 or not outcomes)
-        and set(outcomes) <= EXPECTED.get(situation, {WHOLE, "shutting_down"}),
+        and set(outcomes) <= state.outcomes,
     )
 
 
-async def stop_in(situation: str, repository: Path) -> StopResult:
-    """Start a server, bring it into the situation, stop it by SIGTERM, and collect the results.
+async def stop_in(state: ServerState, repository: Path) -> StopResult:
+    """Start a server, bring it into the state, stop it by SIGTERM, and collect the results.
 
     Raises TimeoutError with the end of the log if the server does not start.
     """
@@ -118,14 +135,14 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
                 command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
             )
         marks = f"{REGION_PREFIX}{process.pid}_"
-        if situation == "during start-up":
+        if state is STARTING:
             await asyncio.to_thread(_wait_until_loading, process, pid_file)
         elif not await asyncio.to_thread(comes_up, process, settings):
             process.kill()
             raise TimeoutError((folder / "log").read_text()[-2000:])
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(process.kill)  # Ends the server if the bench itself fails.
-            running = await _bring_into(situation, settings, stack)
+            running = await _bring_into(state, settings, stack)
             num_open = sum(not each.done() for each in running)
             start_s = time.monotonic()
             os.kill(process.pid, signal.SIGTERM)
@@ -141,7 +158,7 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         ]
         leftovers += crashes.found()
     return StopResult(
-        situation,
+        state,
         round(seconds, 2),
         status,
         tuple(each.outcome for each in answers),
@@ -170,37 +187,32 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
 
 
 async def _bring_into(
-    situation: str, settings: ServeSettings, stack: contextlib.AsyncExitStack
+    state: ServerState, settings: ServeSettings, stack: contextlib.AsyncExitStack
 ) -> list[asyncio.Task[Answer]]:
-    """Bring the server into the situation and return the answers that are under way."""
+    """Bring the server into the state and return the answers that are under way."""
     grpc_url = f"{settings.url_host}:{settings.grpc_port}"
-    if situation == "idle keep-alive connections":
+    if state is KEEP_ALIVE:
         for port in (settings.http_port, settings.metrics_port, settings.health_port):
             await _open_connection(settings.reachable_host, port, stack)
-        return []
-    counts = {"8 gRPC and 4 HTTP streams": 8, "streams longer than the drain limit": 8}
-    count = counts.get(situation, 64 if situation == "under overload" else 0)
-    if situation == "open gRPC stream, idle":
+    if state is OPEN_STREAM:
         await _open_stream(grpc_url, stack)
+    if not state.num_grpc:
         return []
-    if not count:
-        return []
-    channels = await stack.enter_async_context(Channels(grpc_url, 4 * count))
-    size = LONG if situation == "streams longer than the drain limit" else SHORT
-    size = size if count == 8 else 40
-    num_http = 4 if situation == "8 gRPC and 4 HTTP streams" else 0
-    started = [asyncio.Event() for _ in range(count + num_http)]
-    running = [
-        asyncio.create_task(
-            channels.ask(n, _request(n, size), event)
-            if n < count
-            else ask_over_http(settings, _request(n, size), event)
-        )
-        for n, event in enumerate(started)
-    ]
+    num_streams = state.num_grpc + state.num_refused
+    channels = await stack.enter_async_context(Channels(grpc_url, num_streams))
+    started = [asyncio.Event() for _ in range(state.num_grpc + state.num_http)]
+    running = []
+    for number, event in enumerate(started):
+        request = _request(number, state.max_tokens)
+        if number < state.num_grpc:
+            answer = channels.ask(number, request, event)
+        else:
+            answer = ask_over_http(settings, request, event)
+        running.append(asyncio.create_task(answer))
     await asyncio.gather(*(each.wait() for each in started))
-    if situation == "under overload":
-        running += [asyncio.create_task(channels.ask(n, _request(n, 4))) for n in range(3 * count)]
+    if state.num_refused:
+        more = range(state.num_refused)
+        running += [asyncio.create_task(channels.ask(n, _request(n, 4))) for n in more]
         await asyncio.sleep(0.2)
     return running
 

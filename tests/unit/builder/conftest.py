@@ -3,7 +3,7 @@
 import pytest
 
 from specdec.builder.importing import packages
-from tests.unit.builder.registry import Registry
+from tests.unit.builder.importing.registry import Registry
 
 
 @pytest.fixture

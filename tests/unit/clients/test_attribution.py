@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.clients import Chunk, Final
+from specdec.clients import AnswerEnd, Chunk
 from specdec.clients.attribution import ChunkAttribution, TokenAttribution
-from specdec.clients.figures import describe_answer, num_trials
+from specdec.clients.figures import describe_answer, num_compared
 from specdec.clients.marks import legend, render
 
 
@@ -110,8 +110,8 @@ def test_denominator_of_alpha_by_hand():
     by_length = {"4": [1, 1, 1, 1, 1], "1": [1, 1]}
 
     # min(accepted + 1, k): 1 + 2 + 3 + 4 + 4 at k = 4, and 1 + 1 at k = 1.
-    assert num_trials({"acceptance_histogram_by_draft_length": by_length}) == 16
-    assert num_trials({"acceptance_histogram": [1, 1]}) is None
+    assert num_compared({"acceptance_histogram_by_draft_length": by_length}) == 16
+    assert num_compared({"acceptance_histogram": [1, 1]}) is None
 
 
 def test_figures_of_an_answer():
@@ -119,7 +119,7 @@ def test_figures_of_an_answer():
 
     If anything was drafted, it also has α̂, accepted ÷ drafted, k and τ.
     """
-    final = Final(
+    final = AnswerEnd(
         finish_reason="stop",
         total_draft_tokens=80,
         total_accepted_draft_tokens=30,
@@ -133,4 +133,4 @@ def test_figures_of_an_answer():
 
     for part in ("25.0 tokens/s", "0.38 (30 of 80", "α̂ 0.60", "k 4.0", "2.50 tokens per drafted"):
         assert part in line
-    assert "α̂" not in describe_answer(Final("stop", total_draft_tokens=0), 5, None, 1.0)
+    assert "α̂" not in describe_answer(AnswerEnd("stop", total_draft_tokens=0), 5, None, 1.0)

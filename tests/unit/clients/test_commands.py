@@ -5,16 +5,18 @@ import json
 
 import pytest
 
-from specdec.clients import Chunk, Final, SpecdecError, chat, collect, generate
+from specdec.clients import AnswerEnd, Chunk, SpecdecError, chat, collect, generate
+from specdec.clients.options import INPUTS_WITHOUT_OPTION, REQUEST_OPTIONS
+from specdec.clients.request import INPUTS
 
-FINAL = Final(
+END = AnswerEnd(
     finish_reason="stop",
     num_output_tokens=3,
     total_draft_tokens=4,
     total_accepted_draft_tokens=2,
     speculative_decoding={"acceptance_histogram": [0, 0, 1, 0, 0], "num_spec_steps": 1},
 )
-ANSWER = (Chunk("Hi ", (1, 2), (1, 1)), Chunk("you", (3,), (0,), final=FINAL))
+ANSWER = (Chunk("Hi ", (1, 2), (1, 1)), Chunk("you", (3,), (0,), end=END))
 
 
 class FakeClient:
@@ -139,7 +141,7 @@ def test_generate_prints_json(client, capsys):
     answer = json.loads(captured.out)
     assert not captured.err
     assert answer["sources"] == [1, 1, 0]
-    assert answer["final"]["total_accepted_draft_tokens"] == 2
+    assert answer["end"]["total_accepted_draft_tokens"] == 2
     assert answer["time_to_first_token_s"] <= answer["e2e_s"]
     assert client.asked[0].messages == [{"role": "user", "content": "hello"}]
     assert client.asked[0].stop_words == ["x"]
@@ -161,3 +163,25 @@ def test_commands_have_help(command, capsys):
 
     assert caught.value.code == 0
     assert "--num-draft-tokens" in capsys.readouterr().out
+
+
+def test_every_input_has_an_option_or_a_reason():
+    """A new input of the model is entered as an option, or among those without one."""
+    assert REQUEST_OPTIONS.keys() | INPUTS_WITHOUT_OPTION == INPUTS.keys()
+    assert not REQUEST_OPTIONS.keys() & INPUTS_WITHOUT_OPTION
+
+
+@pytest.mark.parametrize("command", [chat, generate])
+def test_every_option_is_sent(command, client, monkeypatch):
+    """Each option's value reaches the request, with the type of its input."""
+    examples = {"BYTES": "5", "INT32": 5, "UINT64": 5, "FP32": 5.0}
+    options = [part for option, *_ in REQUEST_OPTIONS.values() for part in (option, "5")]
+    say(monkeypatch, "hello")
+
+    assert command.main([*(["hello"] if command is generate else []), *options]) == 0
+
+    for name in REQUEST_OPTIONS:
+        value = examples[INPUTS[name].datatype]
+        sent = getattr(client.asked[0], name)
+        assert sent == ([value] if INPUTS[name].is_list else value)
+        assert type(sent) is (list if INPUTS[name].is_list else type(value))

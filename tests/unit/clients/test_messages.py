@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.clients import Chunk, Final, GenerationRequest, SpecdecError, collect
+from specdec.clients import AnswerEnd, Chunk, GenerationRequest, SpecdecError, collect
 from specdec.clients.request import INPUTS
 from specdec.clients.response import chunk_from_outputs
 
-LAST = Final(finish_reason="length", num_output_tokens=3)
+LAST = AnswerEnd(finish_reason="length", num_output_tokens=3)
 
 
 def tensors(**fields):
@@ -113,14 +113,14 @@ def test_error_type_is_the_head_of_the_message(text, error_type, message):
 def test_collected_chunks_are_their_concatenation(parts):
     """However an answer is cut into chunks, nothing is lost, repeated or moved."""
     chunks = [Chunk(text, tuple(ids), tuple(ids)) for text, ids in parts]
-    chunks.append(Chunk("", (), (), final=LAST))
+    chunks.append(Chunk("", (), (), end=LAST))
 
     whole = collect(chunks)
 
     assert whole.text == "".join(text for text, _ in parts)
     assert whole.token_ids == tuple(token for _, ids in parts for token in ids)
     assert whole.sources == whole.token_ids
-    assert whole.final is LAST
+    assert whole.end is LAST
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_collected_chunks_are_their_concatenation(parts):
     [
         [],
         [Chunk("a", (1,), (0,))],
-        [Chunk("a", (1,), (0,), final=LAST), Chunk("b", (2,), (0,))],
+        [Chunk("a", (1,), (0,), end=LAST), Chunk("b", (2,), (0,))],
     ],
 )
 def test_answer_without_its_end_is_an_error(chunks):
@@ -154,10 +154,10 @@ def test_outputs_become_a_chunk_with_its_final():
     )
 
     assert chunk.log_probs == (-0.5, -0.25)
-    assert chunk.final == Final(
+    assert chunk.end == AnswerEnd(
         finish_reason="stop", seed=7, speculative_decoding={"num_spec_steps": 1}
     )
-    assert chunk_from_outputs({"text_output": ["hi"], "finish_reason": [""]}).final is None
+    assert chunk_from_outputs({"text_output": ["hi"], "finish_reason": [""]}).end is None
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_grpc_stream_yields_each_response(over_grpc):
 
     assert [part.text for part in chunks] == ["Gr", "üß", "e"]
     assert [part.token_ids for part in chunks] == [(1, 2), (3,), (4,)]
-    assert chunks[-1].final.finish_reason == "stop"
+    assert chunks[-1].end.finish_reason == "stop"
     names = [tensor.name for tensor in script.asked.inputs]
     assert names == ["text_input", "max_tokens", "stream", "stop_words"]
     assert list(script.asked.inputs[3].shape) == [1, 2]
@@ -291,18 +291,52 @@ def test_closing_the_iterator_hangs_up(over_grpc, over_http):
     assert script.is_hung_up.wait(2.0)
 
 
-def test_timeout_ends_the_wait(over_grpc, over_http):
-    """A request ends at its timeout, whether the server is silent or slow."""
-    for client, script in (
-        over_grpc([ANSWER[0], 1.0]),
-        over_http([event(ANSWER[0]), 1.0]),
-        over_http([event(ANSWER[0]), 0.05] * 20),
-    ):
-        start = time.monotonic()
-        error = failure(lambda: list(client.stream(QUESTION, timeout_s=0.2)))  # noqa: B023
-        assert error.error_type == "client_timeout"
-        assert time.monotonic() - start < 0.9
-        script.steps = []
+def slow_body():
+    """Return steps over HTTP that send a byte every 30 ms, for seconds."""
+    return [step for byte in event(ANSWER[2]) for step in (bytes([byte]), 0.03)]
+
+
+@pytest.mark.parametrize("way", ["stream", "generate"])
+@pytest.mark.parametrize(
+    ("transport", "steps"),
+    [
+        ("over_grpc", [1.0]),
+        ("over_grpc", [ANSWER[0], 1.0]),
+        ("over_grpc", [ANSWER[0], 0.05] * 20),
+        ("over_http", [1.0]),
+        ("over_http", [event(ANSWER[0]), 1.0]),
+        ("over_http", [event(ANSWER[0]), 0.05] * 20),
+        ("over_http", slow_body()),
+    ],
+)
+def test_timeout_limits_the_whole_request(transport, steps, way, request):
+    """A request ends at its timeout, whether the server is silent or keeps sending."""
+    client, _ = request.getfixturevalue(transport)(steps)
+    start = time.monotonic()
+
+    if way == "stream":
+        error = failure(lambda: list(client.stream(QUESTION, timeout_s=0.2)))
+    else:
+        error = failure(lambda: client.generate(QUESTION, timeout_s=0.2))
+
+    assert error.error_type == "client_timeout"
+    assert 0.2 <= time.monotonic() - start < 0.8
+
+
+def test_timeout_limits_an_error_page_too(over_http):
+    """The body of an error may come slowly, like that of an answer."""
+    client, _ = over_http(slow_body(), status=503)
+    error = failure(lambda: list(client.stream(QUESTION, timeout_s=0.2)))
+    assert error.error_type == "client_timeout"
+
+
+def test_connections_survive_requests_in_time(over_http):
+    """A time limit that was not reached does nothing to the connection and its next request."""
+    client, script = over_http([event(ANSWER[0]), event(ANSWER[2])])
+    for _ in range(3):
+        assert len(list(client.stream(QUESTION, timeout_s=0.3))) == 2
+    script.steps = [0.5, event(ANSWER[2])]
+    assert len(list(client.stream(QUESTION, timeout_s=5.0))) == 1
 
 
 def test_missing_server_is_a_failed_connection():

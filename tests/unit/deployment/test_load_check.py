@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from specdec.builder.cli import main
+from specdec.builder.config_file import set_parameters
 from specdec.builder.description import load_description
 from specdec.builder.description.loading import pair_file
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import set_parameters
 from specdec.builder.rendering.manifest import check_manifest, rewrite_manifest
 from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.deployment import load_check, manifest

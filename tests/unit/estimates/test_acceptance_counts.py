@@ -34,7 +34,7 @@ def test_tokens_after_the_first_rejected_one_are_not_compared():
     """With k = 4 and 0, 2 and 4 accepted tokens, 1, 3 and 4 draft tokens were compared."""
     total = together(round_acceptance(num_accepted, 4) for num_accepted in (0, 2, 4))
 
-    assert (total.num_accepted, total.num_judged) == (6, 8)
+    assert (total.num_accepted, total.num_compared) == (6, 8)
     assert total.alpha == 0.75
     assert total.standard_error == pytest.approx((0.75 * 0.25 / 8) ** 0.5)
 
@@ -90,9 +90,9 @@ def test_positions_add_up_to_the_whole(rounds):
     positions = acceptance_by_position(histograms)
 
     assert together(positions) == total
-    assert positions[0].num_judged == len(rounds)
+    assert positions[0].num_compared == len(rounds)
     for before, after in itertools.pairwise(positions):
-        assert after.num_judged <= before.num_accepted
+        assert after.num_compared <= before.num_accepted
 
 
 def test_without_drafts_there_are_no_positions():

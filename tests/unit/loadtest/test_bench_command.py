@@ -5,6 +5,8 @@ import importlib
 import pytest
 
 from specdec.clients.errors import SpecdecError
+from specdec.errors import ConfigurationError
+from specdec.launch.launcher import LaunchError
 from specdec.loadtest.lab import benches
 from specdec.loadtest.lab.benches import BENCHES
 from specdec.loadtest.lab.speed import acceptance
@@ -21,6 +23,32 @@ def test_refusal_by_the_server_is_one_line_without_a_traceback(monkeypatch, caps
     error = capsys.readouterr().err
     assert error.startswith("specdec bench acceptance: invalid_request: num_draft_tokens must")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LaunchError("no model in x"), ConfigurationError("no config.json"), FileNotFoundError("x")],
+)
+def test_server_or_file_that_is_missing_is_one_line(monkeypatch, capsys, error):
+    """Neither a server that does not start nor a missing file is a traceback."""
+
+    def fail(argv):
+        raise error
+
+    monkeypatch.setattr(acceptance, "main", fail)
+    assert benches.main(["acceptance"]) == 1
+    assert capsys.readouterr().err == f"specdec bench acceptance: {error}\n"
+
+
+@pytest.mark.parametrize("bench", ["speed", "exact", "counters"])
+def test_bad_file_of_prompts_is_a_usage_error(bench, tmp_path, capsys):
+    """The error names the option and the file."""
+    with pytest.raises(SystemExit) as exit_request:
+        benches.main([bench, "--prompts", str(tmp_path / "none.jsonl")])
+
+    assert exit_request.value.code == 2
+    assert "argument --prompts: " in (text := capsys.readouterr().err)
+    assert "none.jsonl" in text
 
 
 def test_help_has_a_line_for_each_bench(capsys):

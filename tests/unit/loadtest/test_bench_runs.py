@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from specdec.loadtest.kit import alternating, asking, repository, results
+from specdec.clients import Chunk
+from specdec.loadtest.kit import alternating, arm_client, repository, results, streams
 from specdec.loadtest.kit.direct import DirectAnswer
 from specdec.loadtest.kit.prompts import WARM_UP
 from specdec.loadtest.lab.controller import control, record
 from specdec.loadtest.lab.exactness import comparing, counters, exact
 from specdec.loadtest.lab.exactness.client_counts import LEFT, OVERDUE, TOKENS
-from specdec.loadtest.lab.load import ramp, streams
+from specdec.loadtest.lab.load import ramp
 from specdec.loadtest.lab.speed import acceptance, speed, tasks
 from specdec.loadtest.report.history import History, parse_page
 
@@ -65,15 +66,13 @@ class FakeClient:
 
     def stream(self, request):
         """Yield the first three tokens, then the others with the end."""
-        yield SimpleNamespace(token_ids=TOKEN_IDS[:3], sources=(0, 0, 0), text="ab", final=None)
-        yield SimpleNamespace(
-            token_ids=TOKEN_IDS[3:], sources=(0, 1, 1, 0, 1, 0), text="cd", final=final_of(request)
-        )
+        yield Chunk("ab", TOKEN_IDS[:3], (0, 0, 0))
+        yield Chunk("cd", TOKEN_IDS[3:], (0, 1, 1, 0, 1, 0), end=final_of(request))
 
     def generate(self, request):
         """Return the whole answer."""
         return SimpleNamespace(
-            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, final=final_of(request)
+            token_ids=TOKEN_IDS, text="abcd", log_probs=(0.0,) * 9, end=final_of(request)
         )
 
 
@@ -105,7 +104,7 @@ class FakeTarget:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a function that runs a bench and returns its status and its figures."""
-    for module in (alternating, asking, repository, acceptance, comparing, ramp, record):
+    for module in (alternating, arm_client, repository, acceptance, comparing, ramp, record):
         for name, fake in (
             ("TritonServer", FakeServer),
             ("GrpcClient", FakeClient),
@@ -177,7 +176,7 @@ def test_exact_fails_for_a_different_token(run, monkeypatch, capsys):
 def test_ramp_has_a_row_for_each_number_of_streams(run, monkeypatch):
     """Both arms are measured with one and with two streams."""
     monkeypatch.setattr(streams, "HANG_UP_S", 0.0)
-    monkeypatch.setattr(ramp, "salted", lambda *_: itertools.repeat(WARM_UP))
+    monkeypatch.setattr(ramp, "salted_prompts", lambda *_: itertools.repeat(WARM_UP))
     options = ("--streams", "1", "2", "--passes", "2", "--learning", "1", "--per-task", "1")
     status, found = run(ramp, *options, "--seconds", "0.05", "--warm-up", "0.01")
 
@@ -215,3 +214,4 @@ specdec_num_drafts_total{{task="{OVERDUE}",drafter="draft"}} 3
     assert different == {
         f"{TOKENS} by task": ("code: 4 counted by clients, 5 by the server",),
     }
+    assert f"| {TOKENS} by task " in counters.table(found)

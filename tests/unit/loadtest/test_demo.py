@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec.clients import Chunk, Final
+from specdec.clients import AnswerEnd, Chunk
 from specdec.loadtest.demo import __main__ as demo
 
 
@@ -29,7 +29,7 @@ class ScriptedClient:
             "",
             (),
             (),
-            final=Final(
+            end=AnswerEnd(
                 self.finish_reason if is_on else "length",
                 total_draft_tokens=drafted,
                 total_accepted_draft_tokens=accepted,
@@ -47,10 +47,10 @@ def test_same_answers_are_identical():
     comparisons = compare(ScriptedClient())
 
     assert all(item.is_identical for item in comparisons)
-    header, row, total = demo.table(comparisons).splitlines()
-    assert header.split()[0] == "task"
-    assert row.split()[0] == "code"
-    assert row.split()[-2:] == total.split()[-2:] == ["75%", "yes"]
+    header, _, row, total = demo.table(comparisons).splitlines()
+    assert header.split()[1] == "task"
+    assert row.split()[1] == "code"
+    assert row.split()[-4:] == total.split()[-4:] == ["75%", "|", "yes", "|"]
 
 
 @pytest.mark.parametrize("changes", [{"on": (1, 2, 4)}, {"on": (1, 2)}, {"finish_reason": "stop"}])

@@ -19,7 +19,7 @@ from specdec.loadtest.lab.peers.catalogue import (
     ArmName,
     PeerError,
 )
-from specdec.loadtest.lab.peers.measuring import Contest, Measurement
+from specdec.loadtest.lab.peers.measuring import Comparison, PeerMeasurement
 from specdec.loadtest.lab.peers.peers import main
 from specdec.loadtest.lab.peers.protocol import (
     Answer,
@@ -30,11 +30,12 @@ from specdec.loadtest.lab.peers.protocol import (
     without_end,
 )
 from specdec.loadtest.lab.peers.report import (
-    against,
+    figures_and_tables,
     load_figures,
     load_table,
     one_stream_figures,
     one_stream_table,
+    ratio_of,
 )
 from specdec.loadtest.lab.peers.weights import PairPaths
 from specdec.loadtest.lab.peers.worker import Worker, WorkerCommand
@@ -52,11 +53,11 @@ def measured(
 ):
     """Return a measurement with `streams` equal answers, which took `seconds` together."""
     answers = tuple(Answer(tokens, seconds / 4) for _ in range(streams))
-    return Measurement(arm, streams, question_id, Reply(answers, seconds))
+    return PeerMeasurement(arm, streams, question_id, Reply(answers, seconds))
 
 
 class Scripted:
-    """A contestant without an engine: it answers with the prompt, and fails at one question.
+    """An engine without a model: it answers with the prompt, and fails at one question.
 
     `fails_at` is the number of that question, from 1; with None it never fails.
     """
@@ -181,8 +182,8 @@ class TestTables:
 
     def test_incomplete_arms_are_not_compared(self):
         """A ratio is given only for arms that answered the same prompts."""
-        assert against(self.FOUND[:-1], COMPARED, PEER_ARM, 1) is None
-        assert against(self.FOUND, COMPARED, PEER_ARM, 1) is not None
+        assert ratio_of(self.FOUND[:-1], COMPARED, PEER_ARM, 1) is None
+        assert ratio_of(self.FOUND, COMPARED, PEER_ARM, 1) is not None
 
     def test_many_streams_have_medians_and_ranges(self):
         """Rates count all streams of a repetition, and ratios are within a repetition."""
@@ -198,49 +199,55 @@ class TestTables:
         assert "2.00 (1.00–4.00)" in row
 
 
-class TestContest:
+class TestComparison:
     """Tests of the order in which arms are asked."""
 
     PROMPTS = tuple(TokenPrompt(str(i), "", (i, i + 1)) for i in range(4))
 
     def test_all_arms_answer_all_prompts_one_awake_at_a_time(self):
         """Each question is asked between resume and pause; all other arms are paused."""
-        contestants = {arm: Scripted() for arm in ARMS}
-        contest = Contest(seed=1)
+        engines = {arm: Scripted() for arm in ARMS}
+        comparison = Comparison(seed=1)
 
-        with contest.running(contestants):
-            contest.one_stream(self.PROMPTS, 8)
+        with comparison.running(engines):
+            comparison.one_stream(self.PROMPTS, 8)
 
-        assert len(ARMS) * len(self.PROMPTS) == len(contest.measurements)
-        for each in contestants.values():
+        assert len(ARMS) * len(self.PROMPTS) == len(comparison.measurements)
+        for each in engines.values():
             assert each.calls[:3] == ["start", "ask", "pause"]
             assert ["resume", "ask", "pause"] * len(self.PROMPTS) == each.calls[3:-1]
             assert each.calls[-1] == "stop"
 
     def test_a_failing_arm_does_not_stop_the_others(self):
         """It is stopped and its reason kept, and the others are asked all questions."""
-        contestants = {arm: Scripted() for arm in ARMS}
-        contestants[PEER_ARM] = Scripted(fails_at=3)
-        contest = Contest(seed=1)
+        engines = {arm: Scripted() for arm in ARMS}
+        engines[PEER_ARM] = Scripted(fails_at=3)
+        comparison = Comparison(seed=1)
 
-        with contest.running(contestants):
-            contest.one_stream(self.PROMPTS, 8)
-            contest.many_streams(2, [self.PROMPTS[:2]], 8)
+        with comparison.running(engines):
+            comparison.one_stream(self.PROMPTS, 8)
+            comparison.many_streams(2, [self.PROMPTS[:2]], 8)
 
-        assert contest.failures == {PEER_ARM: "out of ideas"}
-        assert contestants[PEER_ARM].calls.count("stop") == 1
-        others = [each for each in contest.measurements if each.arm != PEER_ARM]
+        assert comparison.failures == {PEER_ARM: "out of ideas"}
+        assert engines[PEER_ARM].calls.count("stop") == 1
+        others = [each for each in comparison.measurements if each.arm != PEER_ARM]
         assert 2 * (len(self.PROMPTS) + 1) == len(others)
+        facts, tables = figures_and_tables(comparison, ARMS, [1, 2])
+        assert facts["failures"] == {PEER_ARM.label: "out of ideas"}
+        assert [each.arm for each in facts["many_streams"]] == [REFERENCE.label, COMPARED.label]
+        assert "| one stream " in tables
+        assert "| 2 streams " in tables
+        assert tables.endswith("scripted 1.")
 
     def test_arms_without_load_get_no_question_with_many_streams(self):
         """Engines that do not batch have no row with many streams."""
         alone = PEERS["transformers"].arms[0]
-        contest = Contest(seed=1)
+        comparison = Comparison(seed=1)
 
-        with contest.running({alone: Scripted(), PEER_ARM: Scripted()}):
-            contest.many_streams(2, [self.PROMPTS[:2]], 8)
+        with comparison.running({alone: Scripted(), PEER_ARM: Scripted()}):
+            comparison.many_streams(2, [self.PROMPTS[:2]], 8)
 
-        assert [each.arm for each in contest.measurements] == [PEER_ARM]
+        assert [each.arm for each in comparison.measurements] == [PEER_ARM]
 
 
 class TestInstalling:

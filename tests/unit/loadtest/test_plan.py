@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from specdec.estimates.formulas import (
     acceptance_rate,
     alpha_of_rate,
-    article_speed_up,
     expected_tokens,
     speed_up,
 )
@@ -65,15 +64,8 @@ def test_five_hundred_and_twelve_tokens():
 
 
 def test_tasks_of_the_guide_on_our_terms():
-    """The guide's α of 0.75 to 0.85 for code is α̂ 0.89 to 0.94, and 2.1 to 2.6 × by its formula.
-
-    For all tasks, its formula agrees with its table within a sixth. E, which has no draft cost, is
-    above both.
-    """
-    code = TASKS["code_generation"]
-    assert str(code.conditional_acceptance) == "0.89–0.94"
-    assert round(article_speed_up(0.75, 4), 2) == 2.12
-    assert round(article_speed_up(0.85, 4), 2) == 2.59
+    """The guide's α of 0.75 to 0.85 for code is α̂ 0.89 to 0.94; E is above each of its gains."""
+    assert str(TASKS["code_generation"].conditional_acceptance) == "0.89–0.94"
 
     for stated in TASKS.values():
         for rate, gain in zip(
@@ -82,10 +74,7 @@ def test_tasks_of_the_guide_on_our_terms():
             strict=True,
         ):
             alpha = alpha_of_rate(rate, NUM_DRAFT_TOKENS)
-            assert article_speed_up(rate, NUM_DRAFT_TOKENS) == pytest.approx(gain, rel=1 / 6)
-            assert expected_tokens(alpha, NUM_DRAFT_TOKENS) > max(
-                gain, article_speed_up(rate, NUM_DRAFT_TOKENS)
-            )
+            assert expected_tokens(alpha, NUM_DRAFT_TOKENS) > gain
 
 
 def test_eight_tenths_do_not_give_four_to_five_tokens():
@@ -97,12 +86,11 @@ def test_eight_tenths_do_not_give_four_to_five_tokens():
     assert expected_tokens(0.8, 4) == pytest.approx(3.36, abs=0.005)
 
 
-def test_slow_down_that_the_guides_formula_cannot_show():
-    """α = 0.5, k = 8 and c = 0.2 give 0.77 × in truth, and 1.70 × by the formula."""
+def test_slow_down_of_a_long_draft():
+    """α = 0.5, k = 8 and c = 0.2 give 0.77 ×."""
     costs = Costs({1: 1.0}, draft_ms=0.2)
 
     assert speed_up(0.5, 8, costs.round_ms(1)) == pytest.approx(0.77, abs=0.005)
-    assert article_speed_up(0.5, 8) == pytest.approx(1.70, abs=0.005)
 
 
 # Costs and loads.
@@ -184,13 +172,12 @@ def test_kind_of_draft(known, kind, reason):
 
 
 def test_command_shows_the_choice(capsys):
-    """The best k is marked, and our speed-up and the guide's are shown side by side."""
+    """The best k is marked, and named with its speed-up."""
     assert main(["--alpha", "0.7", "--cost", "0.1"]) == 0
 
     out = capsys.readouterr().out
     assert "| **4** | 2.77  | 0.44 " in out
     assert "Best: k = 4, 1.98 × plain steps." in out
-    assert "guide's formula" in out
 
 
 def test_command_takes_every_notion_of_acceptance(capsys):
@@ -217,7 +204,7 @@ def test_command_shows_and_draws_several_loads(tmp_path, capsys):
 
 
 def test_command_without_an_acceptance_shows_the_guide(capsys):
-    """It shows the guide's ten tasks: as stated, by its formula and at the given costs."""
+    """It shows the guide's ten tasks: as stated, and at the given costs."""
     main(["--cost", "0.1"])
 
     assert "| code generation    | 0.75–0.85 " in capsys.readouterr().out

@@ -5,9 +5,9 @@ import time
 from types import SimpleNamespace
 
 from specdec.loadtest.kit.arms import AUTO
-from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt
+from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, salted_prompts
+from specdec.loadtest.kit.streams import Pass, Streams
 from specdec.loadtest.lab.load.ramp_report import figures, table
-from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 WARM_UP_S, SECONDS = 0.1, 0.3
 NUM_OF_TEMPLATE = 40
@@ -24,10 +24,10 @@ class FakeClient:
         """Yield the first chunk after 10 ms, and the last one 20 ms later."""
         self.asked.append(request)
         time.sleep(0.01)
-        yield SimpleNamespace(token_ids=(1, 2, 3), final=None)
+        yield SimpleNamespace(token_ids=(1, 2, 3), end=None)
         time.sleep(0.02)
         final = SimpleNamespace(total_draft_tokens=4, total_accepted_draft_tokens=2)
-        yield SimpleNamespace(token_ids=(4, 5), final=final)
+        yield SimpleNamespace(token_ids=(4, 5), end=final)
 
 
 def test_pass_counts_tokens_that_arrive_after_its_warm_up():
@@ -56,7 +56,7 @@ def test_passes_of_a_pair_have_prompts_of_the_same_length():
 
     So no prefix that one pass leaves in the cache helps the other.
     """
-    pairs = zip(*(salted(1, CHECKPOINT, 7, turn) for turn in (0, 1)), strict=True)
+    pairs = zip(*(salted_prompts(1, CHECKPOINT, 7, turn) for turn in (0, 1)), strict=True)
 
     # 25 pairs contain each of the ten prompts with two salts.
     for one, other in itertools.islice(pairs, 25):

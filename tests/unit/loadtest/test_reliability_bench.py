@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +13,13 @@ from specdec.launch.server_command import ServeSettings
 from specdec.loadtest.reliability import cli
 from specdec.loadtest.reliability.kit.asking import WHOLE, Answer
 from specdec.loadtest.reliability.kit.crashes import CrashWatch
+from specdec.loadtest.reliability.kit.faulty_engine import fault_file, with_planted_faults
 from specdec.loadtest.reliability.kit.http_answers import CLOSED, ask_over_http
 from specdec.loadtest.reliability.kit.table import MAX_LISTED, listed
 from specdec.loadtest.reliability.kit.watched import WatchedServer, bad_lines
 from specdec.loadtest.reliability.scenarios import deaths, fuzz, poison, refusals, stops
 from specdec.loadtest.reliability.scenarios.deaths import DeathResult
+from specdec.torch_engine.engine import TorchEngine
 
 REFUSED = Answer(error_type="overloaded", detail="overloaded: 64 requests are in flight")
 MESSAGE = "Failed to process the request(s) for model 'specdec', message: ValueError: x\n\nAt:\n  y"
@@ -36,6 +39,27 @@ def test_a_crash_that_one_bench_plants_is_no_fault_of_another(tmp_path):
 
     assert not planting.found()
     assert not other.found()
+
+
+def test_a_planted_fault_ends_the_engines_loop_once(tmp_path, monkeypatch):
+    """The written model.py replaces the method that the engine's loop calls for each round."""
+    own = TorchEngine._go_round
+    monkeypatch.setattr(TorchEngine, "_go_round", own)  # Restored at the end of the test.
+    model = SimpleNamespace(TritonPythonModel=object)  # The real one needs Triton.
+    monkeypatch.setitem(sys.modules, "specdec.engine_model.torch_model", model)
+    for model in ("target", "draft"):
+        (tmp_path / "shipped" / model / "1").mkdir(parents=True)
+        (tmp_path / "shipped" / model / "config.pbtxt").touch()
+        (tmp_path / "shipped" / model / "1" / "model.py").touch()
+    copy = with_planted_faults(tmp_path / "shipped", tmp_path)
+    exec((copy / "target" / "1" / "model.py").read_text("utf-8"), {})  # noqa: S102
+    fault_file(copy, "target").touch()
+
+    with pytest.raises(RuntimeError, match="planted by the bench"):
+        TorchEngine._go_round(SimpleNamespace(), None)
+
+    assert not fault_file(copy, "target").exists()
+    assert "_go_round" in TorchEngine._run.__code__.co_names
 
 
 class TestTable:
@@ -140,7 +164,7 @@ class TestStops:
 
     @pytest.mark.parametrize(("num_open", "is_met"), [(1, True), (0, False)])
     def test_a_stop_without_open_streams_proves_nothing(self, num_open, is_met):
-        stop = stops.StopResult("8 gRPC and 4 HTTP streams", 1.0, 0, (WHOLE,), num_open, ())
+        stop = stops.StopResult(stops.STREAMING, 1.0, 0, (WHOLE,), num_open, ())
 
         assert stops.row_of([stop]).is_met is is_met
 
@@ -150,7 +174,7 @@ class TestRefusals:
 
     def test_a_refused_stream_misses_the_goal(self):
         count = refusals.NUM_STREAMS + refusals.NUM_REFUSED
-        result = refusals.judged([REFUSED] * count, [[1]] * count)
+        result = refusals.round_result([REFUSED] * count, [[1]] * count)
 
         assert len(result.others) == refusals.NUM_STREAMS
         assert not refusals.row_of([result], [0], []).is_met
@@ -158,7 +182,7 @@ class TestRefusals:
     @pytest.mark.parametrize(("left", "is_met"), [(0, True), (1, False)])
     def test_nothing_may_stay_in_flight(self, left, is_met):
         answers = [exact(1)] * refusals.NUM_STREAMS + [REFUSED] * refusals.NUM_REFUSED
-        result = refusals.judged(answers, [[1]] * len(answers))
+        result = refusals.round_result(answers, [[1]] * len(answers))
 
         assert refusals.row_of([result], [left], []).is_met is is_met
 
@@ -173,15 +197,15 @@ class TestPoison:
         cut = Answer(token_ids=[1])
         witnesses = [(0, exact(1)), (0, cut), (0, REFUSED)]
 
-        assert poison.judged([exact(1)], witnesses, []).num_changed == 2
+        assert poison.poison_result([exact(1)], witnesses, []).num_changed == 2
 
     def test_exactly_the_values_beyond_a_range_are_refused(self):
         refused = Answer(error_type="invalid_request", detail="top_p")
         right = [("", exact(1)), ("top_p = 2", refused)]
         wrong = [("", refused), ("top_p = 2", exact(1)), ("top_p = 2", REFUSED)]
 
-        assert poison.judged([], [], right).details == ()
-        assert len(poison.judged([], [], wrong).details) == len(wrong)
+        assert poison.poison_result([], [], right).details == ()
+        assert len(poison.poison_result([], [], wrong).details) == len(wrong)
 
 
 class TestFuzz:

@@ -168,7 +168,17 @@ def test_command_writes_the_page(serve, tmp_path, capsys):
     [
         (["--metrics", "{url}"], b"up 1\n", "has no metrics of specdec: is it the metrics port"),
         (["--metrics", "{url}"], b"<!DOCTYPE html><p>Hello", "is no page of metrics"),
+        (["--metrics", "{url}"], b"<html>\n<body class='a'>x</body> 1\n", "is no page of metrics"),
         (["--prometheus", "{url}"], b'{"data": {"result": []}}', "in the last 3 hours"),
+        (["--prometheus", "{url}"], b"<p>Sign in", "does not answer as a Prometheus server"),
+        (["--prometheus", "{url}"], b"[1]", "does not answer as a Prometheus server"),
+        (
+            ["--prometheus", "{url}"],
+            b'{"data": {"result": [1]}}',
+            "does not answer as a Prometheus",
+        ),
+        (["--prometheus", "http://["], b"", "cannot be reached"),
+        (["--prometheus", "http://a..b"], b"", "cannot be reached"),
         (["--metrics", "localhost:8002"], b"", "begins with http:// or https://"),
         (["--metrics", "http://127.0.0.1:1/metrics"], b"", "cannot be reached"),
     ],
@@ -182,3 +192,9 @@ def test_nothing_to_report_is_an_error(serve, tmp_path, capsys, arguments, body,
     assert status == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+def test_file_that_cannot_be_written_is_an_error(serve, tmp_path, capsys):
+    """The message names the file."""
+    assert main(["--metrics", serve(PAGE.encode()), "--out", str(tmp_path)]) == 1
+    assert str(tmp_path) in capsys.readouterr().err

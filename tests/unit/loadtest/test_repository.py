@@ -2,8 +2,8 @@
 
 import pytest
 
+from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.parameters import set_parameters
 from specdec.loadtest.kit.repository import add_orchestrator
 
 

@@ -11,11 +11,11 @@ import pytest
 from specdec.loadtest.kit import results, speed_tables
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.streams import Pass
 from specdec.loadtest.lab.controller import control
-from specdec.loadtest.lab.exactness import exact
+from specdec.loadtest.lab.exactness import exact_report as exact_figures
 from specdec.loadtest.lab.exactness.comparing import Comparison
 from specdec.loadtest.lab.load import ramp_report as ramp_figures
-from specdec.loadtest.lab.load.streams import Pass
 from specdec.loadtest.lab.speed import speed, task_tables
 
 CONDITIONS = {
@@ -129,7 +129,7 @@ def exact_report(num_prompts):
         for number in range(num_prompts)
         for arm in ("off", "lookup")
     ]
-    return exact.figures(found)
+    return exact_figures.figures(found)
 
 
 def acceptance_report(num_prompts):

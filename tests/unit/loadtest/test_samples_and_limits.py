@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.loadtest.load import measures
-from specdec.loadtest.load.gates import Thresholds, find_violations
+from specdec.loadtest.load.limits import Limits, find_violations
 from specdec.loadtest.load.report import describe, write_report
 from specdec.loadtest.load.samples import (
     ChunkSample,
@@ -38,7 +38,7 @@ REQUEST = RequestSample(
     num_draft_tokens=12,
     num_accepted_tokens=4,
     num_rounds=3,
-    num_trials=7,
+    num_compared=7,
     acceptance_histogram=(1, 1, 0, 1, 0),
     finish_reason="stop",
     outcome="ok",
@@ -90,7 +90,7 @@ def test_acceptance_by_hand():
 def test_without_speculation_there_is_no_acceptance():
     """Without draft tokens the acceptance figures are None, not 0."""
     plain = replace(
-        REQUEST, num_draft_tokens=0, num_accepted_tokens=0, num_rounds=0, num_trials=None
+        REQUEST, num_draft_tokens=0, num_accepted_tokens=0, num_rounds=0, num_compared=None
     )
 
     assert measures.acceptance_rate([plain]) is None
@@ -166,7 +166,7 @@ LIMITS_THAT_HOLD = {
 def test_each_limit_checks_its_own_figure(name):
     """Each limit breaks and holds at the right value, in the right direction and unit."""
     summary = summarize(SAMPLES, 0.0, None)
-    none = Thresholds(max_fail_ratio=None)
+    none = Limits(max_fail_ratio=None)
 
     (violation,) = find_violations(summary, replace(none, **{name: LIMITS_THAT_BREAK[name]}))
 
@@ -177,7 +177,7 @@ def test_each_limit_checks_its_own_figure(name):
 
 def test_any_failure_breaks_the_default_limits():
     """If the user sets no limits, one failed request fails the test."""
-    (violation,) = find_violations(summarize(SAMPLES, 0.0, None), Thresholds())
+    (violation,) = find_violations(summarize(SAMPLES, 0.0, None), Limits())
 
     assert violation.name == "max_fail_ratio"
 
@@ -186,11 +186,11 @@ def test_limits_without_answers_are_broken():
     """No complete answer, or no figure to compare, counts as a broken limit."""
     nothing = summarize(Samples((), ()), 0.0, None)
 
-    names = {item.name for item in find_violations(nothing, Thresholds(max_p95_ttft_ms=1000))}
+    names = {item.name for item in find_violations(nothing, Limits(max_p95_ttft_ms=1000))}
 
     assert names == {"min_complete_answers", "max_p95_ttft_ms", "max_fail_ratio"}
     nan = replace(summarize(SAMPLES, 0.0, None), tokens_per_s=math.nan)
-    (violation,) = find_violations(nan, Thresholds(min_tokens_per_s=1, max_fail_ratio=1))
+    (violation,) = find_violations(nan, Limits(min_tokens_per_s=1, max_fail_ratio=1))
     assert violation.name == "min_tokens_per_s"
 
 
@@ -211,7 +211,7 @@ def test_samples_survive_the_disk(tmp_path):
 def test_report_holds_figures_conditions_and_verdict(settings):
     """The files have settings, figures and broken limits, and the picture is drawn."""
     summary = summarize(SAMPLES, 0.0, None)
-    violations = find_violations(summary, Thresholds())
+    violations = find_violations(summary, Limits())
 
     text = write_report(settings, SAMPLES, summary, violations)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
+COPY_DRAFTERS = LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 """Names of the copy drafters. A draft model's drafter has the name of its Triton model."""
 
 AUTO, TREE, VOTE = "auto", "tree", "vote"

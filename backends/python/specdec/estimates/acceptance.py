@@ -22,28 +22,28 @@ class AcceptanceCounts:
     """
 
     num_accepted: float = 0.0
-    num_judged: float = 0.0
+    num_compared: float = 0.0
     """Draft tokens that were compared with the target."""
 
     def __add__(self, other: AcceptanceCounts) -> AcceptanceCounts:
         return AcceptanceCounts(
-            self.num_accepted + other.num_accepted, self.num_judged + other.num_judged
+            self.num_accepted + other.num_accepted, self.num_compared + other.num_compared
         )
 
     @property
     def alpha(self) -> float | None:
         """The estimate α̂ = Σ a / Σ min(a + 1, k); None if no tokens were compared."""
-        return self.num_accepted / self.num_judged if self.num_judged else None
+        return self.num_accepted / self.num_compared if self.num_compared else None
 
     @property
     def standard_error(self) -> float | None:
         """√(α̂ (1 − α̂) / compared), as if the draft tokens of a request were independent."""
         alpha = self.alpha
-        return None if alpha is None else math.sqrt(alpha * (1.0 - alpha) / self.num_judged)
+        return None if alpha is None else math.sqrt(alpha * (1.0 - alpha) / self.num_compared)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the ends between which α lies with this probability, by its posterior."""
-        shapes = self.num_accepted + PRIOR, self.num_judged - self.num_accepted + PRIOR
+        shapes = self.num_accepted + PRIOR, self.num_compared - self.num_accepted + PRIOR
         tail = (1.0 - confidence) / 2.0
         return beta_quantile(tail, *shapes), beta_quantile(1.0 - tail, *shapes)
 

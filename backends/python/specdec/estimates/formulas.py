@@ -121,17 +121,6 @@ def alpha_of_rate(rate: float, num_draft_tokens: int) -> float:
     return alpha_of_tau(1.0 + num_draft_tokens * rate, num_draft_tokens)
 
 
-def article_speed_up(rate: float, num_draft_tokens: int) -> float:
-    """Return (k + (1 − α)) / (k (1 − α) + 1), as in "Speculative Decoding for LLM Acceleration".
-
-    Here α is accepted ÷ drafted. The formula is only shown to users; no decision uses it. It is 1
-    at k = 1 for every α, grows with k for every α > 0 and has no draft cost. So it can neither
-    choose k nor predict a slow-down.
-    """
-    rejected = 1.0 - rate
-    return (num_draft_tokens + rejected) / (num_draft_tokens * rejected + 1.0)
-
-
 def _check_alpha(alpha: float) -> None:
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"α is a probability, from 0 to 1, not {alpha:g}")

@@ -3,7 +3,7 @@
 One split is one block of SPLIT_SIZE positions. The products of a row with a block do not depend on
 how many other rows or blocks the same call computes. The softmax runs over whole blocks, and the
 blocks' results are added in float32, in the order of the sequence. So a row's result depends on its
-own sequence alone; tests/unit/torch_engine/test_row_invariance.py checks it.
+own sequence alone; tests/unit/torch_engine/layers/test_row_invariance.py checks it.
 
 Blocks are read in place if those of a batch lie close together in the pool, and gathered otherwise.
 """

@@ -1,0 +1,67 @@
+"""Folders on the machine with the GPU, outside the checkout, so that they outlive it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME_VARIABLE = "SPECDEC_GPU_HOME"
+DEFAULT_HOME = Path("~/.cache/specdec/gpu")
+
+
+def home() -> Path:
+    """Return the folder for everything that a GPU run unpacks and keeps."""
+    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFolders:
+    """The folders below `home()`."""
+
+    root: Path
+
+    @property
+    def archive(self) -> Path:
+        """The parts of the archive that have arrived so far, and their index."""
+        return self.root / "archive"
+
+    @property
+    def site(self) -> Path:
+        """Packages that the machine lacks, unpacked as an installer would."""
+        return self.root / "site"
+
+    @property
+    def libraries(self) -> Path:
+        """The Python library that Triton's Python backend loads."""
+        return self.root / "lib"
+
+    @property
+    def target(self) -> Path:
+        """The target as it came: its GGUF file and the files of its checkpoint without weights."""
+        return self.root / "target"
+
+    @property
+    def stored(self) -> Path:
+        """The stored weights of draft model and head, one folder each."""
+        return self.root / "stored"
+
+    @property
+    def training(self) -> Path:
+        """Prepared data for the training step."""
+        return self.root / "training"
+
+    @property
+    def model_repository(self) -> Path:
+        """The default pair, ready to be served."""
+        return self.root / "model_repository"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment that serves."""
+        return self.root / "venv" / "bin" / "python"
+
+    @property
+    def records(self) -> Path:
+        """A copy of the records that stays on the machine between calls."""
+        return self.root / "steps.json"
