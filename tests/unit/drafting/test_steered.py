@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ class Course:
 
     choices: list[Choice]
     is_trial: bool = False
-    stretch: int | None = 4
+    num_plain: int | None = 4
     heard: list = field(default_factory=list)
     has_left: bool = False
     is_finished: bool = False
@@ -91,8 +91,8 @@ class Course:
         self.can_read = can_read
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
-    def seen(self, seen):
-        self.heard.append(seen)
+    def learn_round(self, result):
+        self.heard.append(result)
 
     def finish(self):
         self.is_finished = True
@@ -172,11 +172,11 @@ def test_head_that_is_left_out_drafts_no_more():
     assert not course.can_read
 
 
-@pytest.mark.parametrize("stretch", [1, 4, None])
-def test_without_speculation_the_target_streams(stretch):
+@pytest.mark.parametrize("num_plain", [1, 4, None])
+def test_without_speculation_the_target_streams(num_plain):
     """All tokens come from streaming calls, none from a verification, and each step is reported."""
     text = tuple(range(20, 31))
-    course, target = Course([OFF_CHOICE], stretch=stretch), KnowingTarget(text)
+    course, target = Course([OFF_CHOICE], num_plain=num_plain), KnowingTarget(text)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 50)
 
     rounds = list(speculate(context, target, steered(course)))
@@ -184,10 +184,12 @@ def test_without_speculation_the_target_streams(stretch):
     assert tuple(context.tokens[len(PROMPT) :].tolist()) == text
     assert rounds[-1].ended
     assert (target.num_passes, target.num_streamed) == (0, len(text))
-    assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
+    assert [each.is_clean for each in course.heard][: 2 * (num_plain or 2) : num_plain or 2][
+        0
+    ] is False
 
 
-def test_speculation_continues_after_a_num_plain_without_it():
+def test_speculation_continues_after_plain_tokens():
     """Off, on and off again within a request give the same text."""
     text = tuple(range(20, 60))
     choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
@@ -203,10 +205,10 @@ def test_speculation_continues_after_a_num_plain_without_it():
     assert END_ID not in context.tokens
 
 
-def test_missed_copies_are_reported_after_a_num_plain_without_speculation():
+def test_missed_copies_are_reported_after_plain_tokens():
     """The report has the rounds that copy drafters would have made of the latest tokens."""
     text = (20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 30, 31, 32, 33)
-    course = Course([OFF_CHOICE], stretch=12)
+    course = Course([OFF_CHOICE], num_plain=12)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 18)
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
 
@@ -245,7 +247,7 @@ def test_copies_that_were_not_used_beside_a_head_are_reported():
 def test_missed_copies_at_the_end_of_an_answer_are_reported_too():
     """Small models repeat themselves most there; without it copying would look worse than it is."""
     text = (20, 21, 22, 23, 24, 20, 21, 22, 23)
-    course = Course([OFF_CHOICE], stretch=None)
+    course = Course([OFF_CHOICE], num_plain=None)
     drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 9), KnowingTarget(text), drafter):
         pass
@@ -260,7 +262,7 @@ def test_missed_copies_at_the_end_of_an_answer_are_reported_too():
 def test_prediction_is_not_asked_about_earlier_positions():
     """It keeps state from round to round, so no missed copies are reported."""
     text = tuple(range(20, 40))
-    course = Course([OFF_CHOICE], stretch=8)
+    course = Course([OFF_CHOICE], num_plain=8)
     predicted = PredictionDrafter("prediction", 2, 4, np.asarray(text, np.int32), len(PROMPT))
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4), predicted])
 
@@ -340,7 +342,7 @@ def test_control_group_runs_without_speculation_to_its_end():
     """It runs in one call; a request that asks for a drafter is never drawn into the group."""
     plain, controller, _ = steering(SITUATION, share=0.5)
     assert plain.choice(10, 100, can_read=True) == OFF_CHOICE
-    assert plain.stretch is None
+    assert plain.num_plain is None
 
     asked = RequestTraits("code", "greedy", (HEAD,), True, Choice("head", 3), may_be_off=False)
     fixed, _, _ = steering(asked, share=0.5)
@@ -406,10 +408,11 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
 @pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])
 def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     """The choice is then made again, and later another trial may begin."""
-    _, controller, traffic = steering(SITUATION, draw=lambda: 0.5)
+    traits = replace(SITUATION, candidates=(HEAD, Candidate("new", (2,))))
+    _, controller, traffic = steering(traits, draw=lambda: 0.5)
     fill(controller.costs)
     for _ in range(2):
-        course = RequestSteering(controller, SITUATION, traffic, 10)
+        course = RequestSteering(controller, traits, traffic, 10)
         tried = course.choice(10, 100, can_read=True)
         course.learn_round(RoundResult(0.1, 1, 10, has_head=None))
     assert course.is_trial
@@ -421,7 +424,7 @@ def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     assert course.is_trial is goes_on
     course.leave()
     traffic.set_inflight(1)
-    again = [RequestSteering(controller, SITUATION, traffic, 10) for _ in range(2)]
+    again = [RequestSteering(controller, traits, traffic, 10) for _ in range(2)]
     assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
@@ -451,7 +454,7 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
     assert calm.choice(10, 100, can_read=True) == Choice("head", 3)
     busy, _, _ = steering(SITUATION, inflight=30)
     assert busy.choice(10, 100, can_read=True) == OFF_CHOICE
-    assert busy.stretch == FIRST_PLAIN_TOKENS
+    assert busy.num_plain == FIRST_PLAIN_TOKENS
 
 
 @pytest.mark.parametrize("num_at_a_time", [1, 16])
@@ -464,17 +467,17 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
     course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
     course.choice(10, 1000, can_read=True)
     course.learn_round(RoundResult(0.5, 1, 10))
-    num_num_plaines, num_context = 0, 11
+    num_longer, num_context = 0, 11
     while num_context < 11 + 20 * 32:
-        before = course.stretch
+        before = course.num_plain
         course.choice(num_context, 1000, can_read=True)
-        num_num_plaines += course.stretch != before
+        num_longer += course.num_plain != before
         course.learn_round(RoundResult(0.01 * num_at_a_time, num_at_a_time, num_context))
         num_context += num_at_a_time
 
     assert seconds(controller.costs, OFF_CHOICE, 30, context=500) == pytest.approx(0.01, rel=0.05)
     # The first stretch has FIRST_PLAIN_TOKENS tokens, each further one twice as many.
-    assert num_num_plaines == (20 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
+    assert num_longer == (20 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
 
 
 def test_rows_of_ended_requests_no_longer_count():
@@ -497,14 +500,14 @@ def test_steps_beside_prompts_that_are_read_hardly_count():
     for each in requests:
         each.choice(10, 200, can_read=True)
     first = requests[0]
-    first.seen(RoundResult(0.5, 1, 10))
+    first.learn_round(RoundResult(0.5, 1, 10))
     for number in range(32):
-        first.seen(RoundResult(0.200, 1, 11 + number))
+        first.learn_round(RoundResult(0.200, 1, 11 + number))
 
     for each in requests[1:]:
-        each.seen(RoundResult(0.5, 1, 10))
+        each.learn_round(RoundResult(0.5, 1, 10))
     for number in range(64):
-        first.seen(RoundResult(0.030, 1, 43 + number))
+        first.learn_round(RoundResult(0.030, 1, 43 + number))
     assert seconds(controller.costs, OFF_CHOICE, 8) == pytest.approx(0.030, rel=0.2)
     for each in requests:
         each.leave()

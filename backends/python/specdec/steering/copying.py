@@ -17,6 +17,9 @@ Find = Callable[[int], Sequence[tuple[int, int]]]
 """Function from a position to a pair for each copy drafter: how many tokens it would have proposed
 there, and how many of them were accepted. The drafter likeliest to be right comes first."""
 
+HEAD_TOKENS = 2
+"""Tokens assumed of a round with a head's draft; the next long copy is looked for after them."""
+
 
 def copy_result(
     drafter: EstimatedDrafter, num_tokens: int, num_copied: int, num_accepted: int
@@ -47,7 +50,7 @@ class CopyWatch:
 
         A copy that is right up to `end` and goes on is reported later, once its accepted length is
         known. A copy that was right in full is reported at once, even if the target's own token
-        after it is still to come.
+        after it is still to come; so is a round without a copy.
         """
         found: dict[int, Sequence[tuple[int, int]]] = {}
         results: list[DraftResult] = []
@@ -61,7 +64,8 @@ class CopyWatch:
                 if num_copied > num_accepted == end - position:
                     break
                 if not num_copied:
-                    num_without, position = num_without + 1, position + 1
+                    step = HEAD_TOKENS if drafter.beyond else 1
+                    num_without, position = num_without + step, position + step
                     continue
                 if num_without:
                     results.append(copy_result(drafter, num_without, 0, 0))
