@@ -21,7 +21,7 @@ from specdec.steering.acceptance_estimates import AcceptanceEstimates
 from specdec.steering.controller import Controller
 from specdec.steering.costs import CostEstimates
 
-FORMAT = "means"
+FORMAT = "means 2"
 """Name of the file's format; a change of the format needs another name."""
 
 
