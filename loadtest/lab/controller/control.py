@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
     parser = bench_parser("control", __doc__)
     parser.add_argument("--per-task", type=int, default=3, metavar="N", help="prompts per task")
     parser.add_argument("--learning", type=int, default=60, metavar="N", help="requests at first")
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--max-tokens", type=int, default=64, help="length of an answer")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of requests")
     arguments = parser.parse_args(argv)
     source, found = arguments.model_repository, dict[str, list[Measurement]]()
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:

@@ -37,8 +37,8 @@ from specdec.loadtest.lab.controller.trace import (
     Trace,
 )
 from specdec.loadtest.load.prompts import Prompt, load_prompts
+from specdec.steering.choices import COPY
 
-COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}
 """Draft tokens per round, by drafter, for the record of acceptance."""
 TIMED = (
@@ -82,8 +82,10 @@ def main(argv: list[str]) -> int:
     parser = bench_parser("record", __doc__)
     parser.add_argument("--prompts", type=Path, help="JSONL file; default: ours, held out")
     parser.add_argument("--per-task", type=int, default=6, metavar="N", help="prompts per task")
-    parser.add_argument("--max-tokens", type=int, default=80)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 48])
+    parser.add_argument("--max-tokens", type=int, default=80, help="length of an answer")
+    parser.add_argument(
+        "--streams", type=int, nargs="+", default=[1, 4, 16, 48], help="loads to time"
+    )
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="the file to write")
     arguments = parser.parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
@@ -139,19 +141,21 @@ def _answers(
     client: GrpcClient, prompts: Sequence[TokenPrompt], max_tokens: int
 ) -> Iterator[Answer]:
     plain = _ask_all(client, prompts, {"num_draft_tokens": 0, "max_tokens": max_tokens})
-    right: dict[str, list[tuple[int, ...]]] = {}
+    num_accepted: dict[str, list[tuple[int, ...]]] = {}
     for name, length in RECORDED.items():
         fields = {"drafter": name, "num_draft_tokens": length, "max_tokens": max_tokens}
         received = _ask_all(client, prompts, fields)
-        right[name] = [how_far_right(each.rounds, len(each.tokens)) for each in received]
+        num_accepted[name] = [
+            accepted_by_position(each.rounds, len(each.tokens)) for each in received
+        ]
         print(f"{name}: {len(received)} answers", file=sys.stderr)
     for number, (prompt, each) in enumerate(zip(prompts, plain, strict=True)):
         proposed, accepted = _copied(prompt.token_ids, each.tokens)
-        own = {name: counts[number] for name, counts in right.items()} | {COPYING: accepted}
+        own = {name: counts[number] for name, counts in num_accepted.items()} | {COPY: accepted}
         yield Answer(prompt.column, len(prompt.token_ids), len(each.tokens), proposed, own)
 
 
-def how_far_right(rounds: Iterable[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
+def accepted_by_position(rounds: Iterable[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
     """Return for each position of an answer how many tokens of a draft made there are accepted.
 
     `rounds` has the tokens of each round, and how many of them were draft tokens. Drafts depend on
@@ -174,7 +178,7 @@ def _copied(
 
     A second tuple has how many of them would be accepted.
     """
-    drafter = LookupDrafter(COPYING, 1, 7, 11)
+    drafter = LookupDrafter(COPY, 1, 7, 11)
     text = np.asarray((*prompt, *tokens), dtype=np.int32)
     proposed, accepted = [], []
     for position in range(len(tokens)):
@@ -204,7 +208,10 @@ def _costs(
                     gaps_ms[kind, length] += [1000 * gap for gap in gaps_s(group, kind)]
         for (kind, length), found in gaps_ms.items():
             if not found:
-                raise RuntimeError(f"{num_streams} streams never answered at once: {kind}:{length}")
+                raise RuntimeError(
+                    f"the answers of {num_streams} streams did not overlap, so {kind}:{length} was "
+                    "not timed; use longer answers or fewer streams"
+                )
             values = np.quantile(found, np.linspace(0.02, 0.98, NUM_QUANTILES))
             yield Cost(kind, length, num_streams, tuple(round(float(each), 3) for each in values))
             text = f"{num_streams} streams, {kind}:{length}: {statistics.median(found):.2f} ms"

@@ -56,6 +56,8 @@ class Row:
     """Like `auto_to_oracle`, a ratio of steady speeds."""
     auto_to_off: float
     """Ratio of speeds over the whole phase."""
+    regret: float
+    """Time of the controller ÷ the oracle's, minus 1, over the whole phase; a mean over seeds."""
     num_rounds_to_recover: int | None
     """Rounds until the pace was RECOVERED, steps without speculation included.
 
@@ -75,21 +77,23 @@ class Row:
 def main(argv: list[str]) -> int:
     """Replay and report; return 1 if a goal was missed, else 0."""
     parser = bench_parser("replay", __doc__)
-    parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE)
+    parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="file of `record`")
     parser.add_argument("--tokens", type=int, default=24000, help="of a phase with one stream")
     parser.add_argument("--only", default="", metavar="TEXT", help="scenarios with TEXT in a name")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each scenario")
     arguments = parser.parse_args(argv)
     trace = Trace.read(arguments.trace)
     chosen = [each for each in scenarios(trace, arguments.tokens) if arguments.only in each.name]
     rows = replay(arguments.trace, chosen, range(arguments.seeds), arguments.tokens)
-    facts = {"recorded": dict(trace.conditions), "rows": rows}
+    regret = statistics.mean(each.regret for each in rows)
+    facts = {"recorded": dict(trace.conditions), "mean_regret": regret, "rows": rows}
     missed = [
         f"{each.scenario} / {each.phase} misses {', '.join(each.goals_missed)}"
         for each in rows
         if each.goals_missed
     ]
-    return finish(arguments, argv, facts, table(rows), faults=missed)
+    text = f"{table(rows)}\n\nMean regret of the {len(rows)} phases: {regret:.2%}."
+    return finish(arguments, argv, facts, text, faults=missed)
 
 
 def replay(
@@ -165,6 +169,7 @@ def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Ro
                 auto_to_oracle=own.pace(first) / oracle.pace(first),
                 auto_to_fixed=own.pace(first) / fixed[best].pace(first),
                 auto_to_off=own.tokens_per_s / off.tokens_per_s,
+                regret=oracle.tokens_per_s / own.tokens_per_s - 1,
                 num_rounds_to_recover=_rounds_to_recover(own, oracle, phase.num_tokens),
             )
         )
@@ -195,6 +200,7 @@ def _median(runs: Sequence[Row]) -> Row:
         auto_to_oracle=statistics.median(each.auto_to_oracle for each in runs),
         auto_to_fixed=statistics.median(each.auto_to_fixed for each in runs),
         auto_to_off=statistics.median(each.auto_to_off for each in runs),
+        regret=statistics.mean(each.regret for each in runs),
         num_rounds_to_recover=max(known) if len(known) == len(recovered) else None,
     )
 
@@ -212,6 +218,7 @@ def table(rows: Sequence[Row]) -> str:
             "auto ÷ oracle, steady": lambda row: f"{row.auto_to_oracle:.3f}",
             "auto ÷ best fixed, steady": lambda row: f"{row.auto_to_fixed:.3f}",
             "auto ÷ off, all": lambda row: f"{row.auto_to_off:.3f}",
+            "regret, all": lambda row: f"{row.regret:.2%}",
             "rounds until 95 % of the oracle": lambda row: (
                 "–" if row.num_rounds_to_recover is None else str(row.num_rounds_to_recover)
             ),

@@ -35,8 +35,6 @@ class Outcome:
     is_copy: bool
     drafting_s: float
     """The part of `seconds` that a draft engine took."""
-    beyond: int
-    """A copy was used if it was longer than this many tokens."""
 
 
 class RequestPolicy(Protocol):
@@ -164,16 +162,16 @@ class World:
         chance, luck = noise.random(), noise.random()
         if choice.is_off:
             self._doing[stream.number] = _Doing()
-            return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0, 0)
+            return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0)
         left = answer.num_tokens - position
         num_copied = answer.num_copied[position]
         is_head = choice.drafter in HEADS
-        num_own, depth, right = self._drafted(stream, choice, phase, luck)
+        num_own, depth, most = self._drafted(stream, choice, phase, luck)
         num_drafted, beyond = num_own, least_beyond(depth if is_head else 0)
         is_copy = num_copied > beyond
         if is_copy:
             num_drafted = depth = num_copied
-            right = answer.num_accepted[COPY][position]
+            most = answer.num_accepted[COPY][position]
         kind = (ROWS, num_drafted) if num_drafted else (PLAIN_ROUND, 0)
         if is_head:  # A head makes its next draft in the pass, whatever is verified there.
             kind = choice.drafter, choice.num_tokens
@@ -184,7 +182,7 @@ class World:
         asked = choice.drafter if is_asked else None
         self._doing[stream.number] = _Doing(added_s / phase.num_streams, asked)
         drafting_s = self._engine_s(choice, chance) if is_asked else 0.0
-        num_accepted = min(right, num_drafted, left - 1)
+        num_accepted = min(most, num_drafted, left - 1)
         return Outcome(
             self._pass_s(phase, chance) + drafting_s,
             num_accepted + 1,
@@ -193,7 +191,6 @@ class World:
             num_accepted,
             is_copy,
             drafting_s,
-            beyond,
         )
 
     def _mean_s(self, kind: str, num_tokens: int, phase: Phase) -> float:
@@ -229,8 +226,8 @@ class World:
         if choice.drafter == COPY or not stream.num_rounds:
             return 0, 0, 0
         recorded = stream.answer.num_accepted[choice.drafter]
-        right = recorded[stream.position]
+        num_accepted = recorded[stream.position]
         if luck < phase.stale.get(choice.drafter, 0.0):
-            right = 0
+            num_accepted = 0
         depth = min(TREES.get(choice.drafter, choice.num_tokens), choice.num_tokens)
-        return choice.num_tokens, depth, min(right, depth)
+        return choice.num_tokens, depth, min(num_accepted, depth)

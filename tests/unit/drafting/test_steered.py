@@ -1,4 +1,4 @@
-"""`auto` in one request: copies, else the chosen drafter, or stretches without speculation."""
+"""`auto` in one request: copies, else the chosen drafter, or tokens without speculation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Copying:
 
 @dataclass
 class Course:
-    """A stand-in for Steering with fixed choices, which keeps what it is told."""
+    """A stand-in for RequestSteering with fixed choices, which keeps all reports."""
 
     choices: list[Choice]
     is_trial: bool = False
@@ -315,14 +315,16 @@ def test_each_round_is_reported():
 
 
 def steering(traits, *, share=0.0, inflight=1, draw=lambda: 0.0):
-    """Return a real Steering, its controller without any evidence, and its Traffic."""
+    """Return the steering of a request, its controller without any evidence, and the load."""
     controller = Controller(ControlSettings(control_share=share), draw=draw)
-    traffic = Load()
-    traffic.set_inflight(inflight)
-    return RequestSteering(controller, traits, traffic, 10), controller, traffic
+    load = Load()
+    load.set_inflight(inflight)
+    return RequestSteering(controller, traits, load, 10), controller, load
 
 
-SITUATION = RequestTraits("code", "greedy", (HEAD, ENGINE), True, Choice("head", 3))
+SITUATION = RequestTraits(
+    "code", "greedy", (HEAD, ENGINE), max_copy_tokens=7, default=Choice("head", 3)
+)
 
 
 @pytest.mark.parametrize("has_head", [False, True, None])
@@ -344,7 +346,9 @@ def test_control_group_runs_without_speculation_to_its_end():
     assert plain.choice(10, 100, can_read=True) == OFF_CHOICE
     assert plain.num_plain is None
 
-    asked = RequestTraits("code", "greedy", (HEAD,), True, Choice("head", 3), may_be_off=False)
+    asked = RequestTraits(
+        "code", "greedy", (HEAD,), max_copy_tokens=7, default=Choice("head", 3), may_be_off=False
+    )
     fixed, _, _ = steering(asked, share=0.5)
     assert not fixed.choice(10, 100, can_read=True).is_off
     assert controller.take_report("code") is None
@@ -352,7 +356,15 @@ def test_control_group_runs_without_speculation_to_its_end():
 
 def test_only_requests_that_the_controller_steers_report_missed_copies():
     """A request that names its drafter may copy in another way; the control group is left alone."""
-    fixed = RequestTraits("code", "greedy", (), True, Choice(COPY), may_be_off=False, is_fixed=True)
+    fixed = RequestTraits(
+        "code",
+        "greedy",
+        (),
+        max_copy_tokens=7,
+        default=Choice(COPY),
+        may_be_off=False,
+        is_fixed=True,
+    )
     assert not steering(fixed)[0].looks_back
     assert not steering(SITUATION, share=0.5)[0].looks_back
     assert steering(SITUATION)[0].looks_back
@@ -379,11 +391,11 @@ def test_trial_is_over_even_if_closing_fails():
 
 def test_each_round_of_a_trial_reports_its_time_under_load():
     """All requests in flight pay for a trial; of other rounds a random share is enough."""
-    _, controller, traffic = steering(SITUATION, inflight=30, draw=lambda: 0.5)
+    _, controller, load = steering(SITUATION, inflight=30, draw=lambda: 0.5)
     fill(controller.costs, load=30)
     # The second request that may begin with a trial does so.
     for _ in range(2 * 30):
-        course = RequestSteering(controller, SITUATION, traffic, 10)
+        course = RequestSteering(controller, SITUATION, load, 10)
         choice = course.choice(10, 100, can_read=True)
         if not course.is_trial:
             course.leave()
@@ -409,29 +421,31 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
 def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     """The choice is then made again, and later another trial may begin."""
     traits = replace(SITUATION, candidates=(HEAD, Candidate("new", (2,))))
-    _, controller, traffic = steering(traits, draw=lambda: 0.5)
+    _, controller, load = steering(traits, draw=lambda: 0.5)
     fill(controller.costs)
     for _ in range(2):
-        course = RequestSteering(controller, traits, traffic, 10)
+        course = RequestSteering(controller, traits, load, 10)
         tried = course.choice(10, 100, can_read=True)
         course.learn_round(RoundResult(0.1, 1, 10, has_head=None))
     assert course.is_trial
     assert not tried.is_off
 
-    traffic.set_inflight(num_inflight)
+    load.set_inflight(num_inflight)
     assert course.is_due is not goes_on
     assert (course.choice(11, 99, can_read=True) == tried) is goes_on
     assert course.is_trial is goes_on
     course.leave()
-    traffic.set_inflight(1)
-    again = [RequestSteering(controller, traits, traffic, 10) for _ in range(2)]
+    load.set_inflight(1)
+    again = [RequestSteering(controller, traits, load, 10) for _ in range(2)]
     assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
 def test_request_without_speculation_measures_the_time_of_a_plain_step():
     """It runs in one call to the end; afterwards no trial without speculation is needed."""
-    alone = RequestTraits("code", "greedy", (), False, OFF_CHOICE, may_be_off=False, is_fixed=True)
-    plain, controller, traffic = steering(alone)
+    alone = RequestTraits(
+        "code", "greedy", (), max_copy_tokens=0, default=OFF_CHOICE, may_be_off=False, is_fixed=True
+    )
+    plain, controller, load = steering(alone)
     target = KnowingTarget(tuple(range(20, 60)))
     context = Context(np.asarray(PROMPT, dtype=np.int32), 40)
     ticks = iter(range(10_000))
@@ -442,7 +456,7 @@ def test_request_without_speculation_measures_the_time_of_a_plain_step():
 
     assert seconds(controller.costs, OFF_CHOICE, context=30) == pytest.approx(0.01, rel=0.01)
     for _ in range(2):
-        course = RequestSteering(controller, SITUATION, traffic, 10)
+        course = RequestSteering(controller, SITUATION, load, 10)
         tried = course.choice(10, 100, can_read=True)
     assert course.is_trial
     assert not tried.is_off
@@ -461,7 +475,7 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
 def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
     """If an engine returns many at once, the learned time is that of one step.
 
-    The stretches without speculation stay as long.
+    The controller also chooses as often.
     """
     draw = random.Random(1).random
     course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
@@ -476,27 +490,27 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
         num_context += num_at_a_time
 
     assert seconds(controller.costs, OFF_CHOICE, 30, context=500) == pytest.approx(0.01, rel=0.05)
-    # The first stretch has FIRST_PLAIN_TOKENS tokens, each further one twice as many.
+    # The first time FIRST_PLAIN_TOKENS tokens, each further time twice as many.
     assert num_longer == (20 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
 
 
 def test_rows_of_ended_requests_no_longer_count():
     """This holds even if the request did not run to its end."""
-    course, _, traffic = steering(SITUATION)
+    course, _, load = steering(SITUATION)
     drafter = steered(course, [Copying((1, 2, 3))])
     for _ in range(3):
         drafter.propose(CONTEXT, 100)
         drafter.observe(make_round((1,), drafted=3, drafter="lookup"))
-    assert traffic.num_extra_rows == 3
+    assert load.num_extra_rows == 3
 
     drafter.close(is_complete=False)
-    assert traffic.num_extra_rows == 0
+    assert load.num_extra_rows == 0
 
 
 def test_steps_beside_prompts_that_are_read_hardly_count():
     """A step then takes longer than its load explains."""
-    _, controller, traffic = steering(SITUATION, inflight=8)
-    requests = [RequestSteering(controller, SITUATION, traffic, 10) for _ in range(8)]
+    _, controller, load = steering(SITUATION, inflight=8)
+    requests = [RequestSteering(controller, SITUATION, load, 10) for _ in range(8)]
     for each in requests:
         each.choice(10, 200, can_read=True)
     first = requests[0]

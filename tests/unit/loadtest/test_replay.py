@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.loadtest.lab.controller.policies import Controlled, Fixed
-from specdec.loadtest.lab.controller.record import Received, gaps_s, how_far_right
+from specdec.loadtest.lab.controller.record import Received, accepted_by_position, gaps_s
 from specdec.loadtest.lab.controller.trace import OFF, Answer, Cost, CostTable, Trace
 from specdec.loadtest.lab.controller.world import Phase, World
 from specdec.steering.choices import OFF_CHOICE, Choice
@@ -51,7 +51,7 @@ def test_trace_survives_writing(trace, tmp_path):
 def test_draft_inside_an_accepted_run_has_its_remaining_tokens_accepted(accepted):
     """The trace has counts for such positions too, although no round began there."""
     rounds = [(count + 1, count) for count in accepted]
-    found = how_far_right(rounds, sum(count for count, _ in rounds))
+    found = accepted_by_position(rounds, sum(count for count, _ in rounds))
 
     position = 0
     for count, accepted_in_round in rounds:
@@ -133,7 +133,7 @@ def test_requests_end_with_their_phase(trace):
 
     world.run(Phase("short", 800, 8, ("sql", "translation")), auto)
 
-    assert auto.traffic.num_looping == auto.traffic.num_extra_rows == 0
+    assert auto.load.num_looping == auto.load.num_extra_rows == 0
 
 
 def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):

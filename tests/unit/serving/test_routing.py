@@ -124,7 +124,9 @@ def settled(controller, traits):
 def controller():
     """Return a controller that has learned, from another task, that draft_chat does better."""
     found = Controller(ControlSettings(control_share=0.0), clock=lambda: 1e6, draw=lambda: 0.99)
-    other = RequestTraits("mail", "greedy", CANDIDATES, False, Choice("draft_chat", 2))
+    other = RequestTraits(
+        "mail", "greedy", CANDIDATES, max_copy_tokens=0, default=Choice("draft_chat", 2)
+    )
     report_rounds(found, other, "draft_chat", 0.8, 400)
     report_rounds(found, other, "draft_code", 0.5, 200)
     return found
@@ -133,7 +135,12 @@ def controller():
 def routed(label="sql"):
     """Return the situation of a task that is configured to use draft_code."""
     return RequestTraits(
-        label, "greedy", CANDIDATES, False, Choice("draft_code", 2), is_routed=True
+        label,
+        "greedy",
+        CANDIDATES,
+        max_copy_tokens=0,
+        default=Choice("draft_code", 2),
+        is_routed=True,
     )
 
 

@@ -27,7 +27,11 @@ from specdec.steering.settings import ControlSettings
 from tests.unit.steering.test_costs import fill
 
 SITUATION = RequestTraits(
-    "code", "greedy", (Candidate("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
+    "code",
+    "greedy",
+    (Candidate("draft", (1, 2, 3, 4)),),
+    max_copy_tokens=7,
+    default=Choice("draft", 2),
 )
 START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
 
@@ -87,7 +91,9 @@ def test_fixed_and_off_ignore_measurements():
 def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_tokens):
     """For copy drafters, whose drafts have any length, it has their mean; 0 would look like off."""
     candidate = Candidate("draft", (2,))
-    traits = RequestTraits("code", "greedy", (candidate,), True, Choice("draft", 2))
+    traits = RequestTraits(
+        "code", "greedy", (candidate,), max_copy_tokens=7, default=Choice("draft", 2)
+    )
     controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
@@ -178,8 +184,8 @@ def test_choice_is_tried_again_once_its_evidence_has_faded(drafter, is_tried):
         "code",
         "greedy",
         (Candidate("draft", (2,)), Candidate(drafter, (2,))),
-        False,
-        Choice("draft", 2),
+        max_copy_tokens=0,
+        default=Choice("draft", 2),
     )
     now_s = [1e9]
     controller = Controller(ControlSettings(), clock=lambda: now_s[0], draw=lambda: 0.5)

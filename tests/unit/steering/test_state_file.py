@@ -22,7 +22,11 @@ from specdec.steering.state_file import FORMAT, Recalled, StateFile, StateFileMi
 from tests.unit.steering.test_costs import fill, seconds
 
 SITUATION = RequestTraits(
-    "code", "greedy", (Candidate("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
+    "code",
+    "greedy",
+    (Candidate("draft", (1, 2, 3, 4)),),
+    max_copy_tokens=7,
+    default=Choice("draft", 2),
 )
 START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
 NOW_S = 1e9

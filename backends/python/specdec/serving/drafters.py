@@ -31,7 +31,7 @@ from specdec.serving.draft_lengths import DraftLengths
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import COPY, NONE, OFF_CHOICE, Candidate, Choice, RequestTraits
+from specdec.steering.choices import COPY_CHOICE, NONE, OFF_CHOICE, Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering
@@ -153,6 +153,7 @@ class DrafterFactory:
             if each.is_head and (is_fixed or lengths.takes_trees or each.kind is not HEAD_TREE)
         }
         copying = [self._drafter(each, context) for each in drafters if each.kind.is_free]
+        max_copy_tokens = max(lengths.copy, lengths.long_copy) if copying else 0
         candidates = (
             *(each.candidate for each in heads.values()),
             *(each.candidate for each in engines.values()),
@@ -162,8 +163,8 @@ class DrafterFactory:
             task=context.task.label,
             band=context.band,
             candidates=candidates,
-            max_copy_tokens=lengths.long_copy if copying else 0,
-            default=routed or self._default(context, candidates, has_copying=bool(copying)),
+            max_copy_tokens=max_copy_tokens,
+            default=routed or self._default(context, candidates, has_copying=max_copy_tokens > 0),
             may_be_off=not is_fixed and context.request.num_draft_tokens is None,
             is_fixed=is_fixed,
             is_routed=routed is not None,
@@ -177,7 +178,7 @@ class DrafterFactory:
         """Return the choice before measurements: head, draft model, copy drafters or off."""
         if candidates:
             return DraftLengths(self._settings, context).default(self._by_name[candidates[0].name])
-        return Choice(COPY) if has_copying else OFF_CHOICE
+        return COPY_CHOICE if has_copying else OFF_CHOICE
 
     def _routed(self, context: RequestContext, candidates: Sequence[Candidate]) -> Choice | None:
         """Return the choice that the operator configured for the request's task.
@@ -188,7 +189,7 @@ class DrafterFactory:
         if routed is None:
             return None
         if routed.kind.is_free:
-            return Choice(COPY)
+            return COPY_CHOICE
         if all(each.name != routed.name for each in candidates):
             return None
         return DraftLengths(self._settings, context).default(routed)

@@ -79,8 +79,7 @@ class AcceptanceKey(NamedTuple):
     quantity: str | int = ""
     """A position of a draft, or one of the quantities named above."""
 
-    def of(self, quantity: str | int) -> AcceptanceKey:
-        """Return the key of another quantity."""
+    def with_quantity(self, quantity: str | int) -> AcceptanceKey:
         return self._replace(quantity=quantity)
 
 
@@ -100,13 +99,13 @@ class AcceptanceEstimates:
         self._watch(task, band, result, now_s)
         for level in _levels(task, result.drafter, band):
             has_draft = float(result.depth > 0)
-            self._means.add(level.of(PROPOSES), has_draft, now_s, result.num_rounds)
+            self._means.add(level.with_quantity(PROPOSES), has_draft, now_s, result.num_rounds)
             if has_draft:
-                self._means.add(level.of(DRAFTED), float(result.num_drafted), now_s)
-                self._means.add(level.of(ACCEPTED), float(result.num_accepted), now_s)
+                self._means.add(level.with_quantity(DRAFTED), float(result.num_drafted), now_s)
+                self._means.add(level.with_quantity(ACCEPTED), float(result.num_accepted), now_s)
             for position in range(min(result.num_accepted + 1, result.depth)):
                 is_accepted = float(position < result.num_accepted)
-                self._means.add(level.of(position), is_accepted, now_s)
+                self._means.add(level.with_quantity(position), is_accepted, now_s)
 
     def estimate(
         self, task: str, drafter: EstimatedDrafter, band: str, now_s: float, num_positions: int
@@ -119,7 +118,7 @@ class AcceptanceEstimates:
         levels = _levels(task, drafter, band)
 
         def shrunk(quantity: str, prior: float) -> float:
-            keys = [each.of(quantity) for each in levels]
+            keys = [each.with_quantity(quantity) for each in levels]
             return self._means.shrunk(keys, prior, now_s)[0]
 
         alphas, errors = self._by_position(levels, now_s, num_positions)
@@ -143,7 +142,7 @@ class AcceptanceEstimates:
 
     def num_rounds(self, task: str, drafter: EstimatedDrafter, band: str, now_s: float) -> float:
         """Return the decayed number of the task's rounds in which the drafter was asked."""
-        return self._means.weight(_levels(task, drafter, band)[-1].of(PROPOSES), now_s)
+        return self._means.weight(_levels(task, drafter, band)[-1].with_quantity(PROPOSES), now_s)
 
     def alpha(self, task: str, drafter: EstimatedDrafter) -> tuple[float, float]:
         """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
@@ -195,7 +194,7 @@ class AcceptanceEstimates:
         alphas: list[float] = []
         errors: list[float] = []
         for position in range(num_positions):
-            keys = [level.of(position) for level in levels]
+            keys = [level.with_quantity(position) for level in levels]
             prior = alphas[-1] if alphas else UNKNOWN
             mean, weight = self._means.shrunk(keys, prior, now_s)
             alphas.append(mean)

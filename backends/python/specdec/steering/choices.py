@@ -39,7 +39,8 @@ class EstimatedDrafter:
 
 
 COPIES, LONG_COPIES = EstimatedDrafter(COPY), EstimatedDrafter(COPY, SHORT_COPY)
-"""All copies, and those that are used beside a head's draft."""
+"""All copies, and those of more than SHORT_COPY tokens, the estimate for copies beside any head's
+draft. A deeper draft leaves only longer ones; the estimate ignores this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Choice:
         return self.drafter == NONE
 
 
-OFF_CHOICE = Choice(NONE)
+OFF_CHOICE, COPY_CHOICE = Choice(NONE), Choice(COPY)
 
 
 @dataclass(frozen=True, slots=True)

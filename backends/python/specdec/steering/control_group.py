@@ -16,7 +16,7 @@ import numpy as np
 from specdec.steering.estimates import Mean
 
 MIN_REQUESTS = 5
-"""Requests needed in each group before a gain is reported: of fewer, the interval says little."""
+"""Requests needed in each group before a gain is reported; with fewer, the interval says little."""
 
 Z_95 = NormalDist().inv_cdf(1 - 0.05 / 2)
 """Standard errors on each side of a mean in its 95 % interval."""

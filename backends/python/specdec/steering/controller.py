@@ -1,8 +1,8 @@
 """The controller: chooses the drafter and draft length with most tokens per second.
 
-What a choice promises is worked out in predictions.py. With many requests in flight drafts stop
-paying by themselves, and the choice is to run without speculation. Now and then a request begins
-with a trial: the choice that could be the fastest, if it were as fast as its uncertainty allows.
+predictions.py predicts the speed of each choice. With many requests in flight drafts stop paying by
+themselves, and the choice is to run without speculation. Now and then a request begins with a trial
+of another drafter: the one that could be the fastest, if its speed were at its upper bound.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Estimates of what the copy drafters would have proposed, from tokens that any drafter produced.
 
-Which tokens of a text copies cover hardly depends on the drafter of the other tokens. So copies are
-counted by token, in a look back at confirmed tokens. This compares all choices on the same texts,
-also those that were not made for long. Beside a head's draft only long copies are used, so these
-are counted apart.
+Whether a copy covers a token hardly depends on which drafter produced the tokens around it. So
+copies are counted by token, in a look back at confirmed tokens. All choices are then compared on
+the same texts, even a choice that was last made long ago. Beside a head's draft only long copies
+are used, so these are counted apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specdec.steering.choices import COPIES, LONG_COPIES, EstimatedDrafter
 
 Find = Callable[[int], Sequence[tuple[int, int]]]
 """Function from a position to a pair for each copy drafter: how many tokens it would have proposed
-there, and how many of them were accepted. The drafter likeliest to be right comes first."""
+there, and how many of them were accepted. The preferred drafter comes first."""
 
 HEAD_TOKENS = 2
 """Tokens assumed of a round with a head's draft; the next long copy is looked for after them."""
@@ -48,9 +48,10 @@ class CopyWatch:
     def look_back(self, end: int, max_tokens: int, find: Find) -> list[DraftResult]:
         """Return what is unreported of the latest `max_tokens` of a text that ends at `end`.
 
-        A copy that is right up to `end` and goes on is reported later, once its accepted length is
-        known. A copy that was right in full is reported at once, even if the target's own token
-        after it is still to come; so is a round without a copy.
+        A copy that goes on, and whose tokens up to `end` were all accepted, is reported later, once
+        its accepted length is known. A copy that was accepted in full is reported at once, although
+        the target's own token after it may still be missing. A position without a copy is reported
+        at once too.
         """
         found: dict[int, Sequence[tuple[int, int]]] = {}
         results: list[DraftResult] = []

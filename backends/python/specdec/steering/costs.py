@@ -27,27 +27,37 @@ class PassFeatures(NamedTuple):
     """The features of a pass on which its time depends linearly."""
 
     one: float
+    """1, for the fixed cost of a pass."""
     num_looping: float
+    """Requests that run round by round."""
     num_reading: float
+    """Requests whose prompts are read."""
     num_rows: float
+    """Rows of all requests."""
     num_context: float
+    """Tokens of the context of the request that reports the step."""
 
 
 class DraftFeatures(NamedTuple):
     """The features of the drafting for a pass."""
 
     one: float
+    """1 if a drafter drafted, for its fixed cost."""
     num_draft_tokens: float
     """Draft tokens of all requests with the same drafter."""
 
 
 class ReadingFeatures(NamedTuple):
-    """The features of the reading of a prompt; those of a head are 0 if no head reads it."""
+    """The features on which the time to read a prompt depends linearly."""
 
     one: float
+    """1, for the fixed cost."""
     num_tokens: float
+    """Tokens of the prompt."""
     head_one: float
+    """1 if a head reads the prompt too."""
     head_num_tokens: float
+    """Tokens that a head reads; 0 without one."""
 
 
 class StepKey(NamedTuple):
@@ -182,7 +192,8 @@ class CostEstimates:
             expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
         least_s = PART_SHARE * float(line.pass_s[0]) + float(np.finfo(float).eps)
         expected_s = float(max(expected_s, least_s))
-        # A round of the prior varies by as much as its mean. Other lengths tell of this one too.
+        # The prior's standard deviation is its mean. Rounds with other draft lengths are evidence
+        # for this one too.
         num_timed = self.num_timed(key.drafter, step.num_inflight, now_s)
         spread = num_timed * variance + PRIOR_ROUNDS * expected_s**2
         return expected_s, math.sqrt(spread) / (num_timed + PRIOR_ROUNDS)

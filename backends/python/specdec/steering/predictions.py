@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from specdec.steering.acceptance_estimates import Acceptance, AcceptanceEstimates
 from specdec.steering.choices import (
     COPIES,
-    COPY,
+    COPY_CHOICE,
     LONG_COPIES,
     OFF_CHOICE,
     Candidate,
     Choice,
     EstimatedDrafter,
     RequestTraits,
+    least_beyond,
 )
 from specdec.steering.costs import CostEstimates, Step
 
@@ -58,7 +59,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The expected copies longer than a draft."""
+    """The copies expected in the rounds of a choice."""
 
     share: float
     """Share of rounds that verify a copy, if each other round yields one token."""
@@ -104,7 +105,7 @@ class Predictor:
             seconds, error_s = self._seconds(OFF_CHOICE, 1)
             found[OFF_CHOICE] = Speed(1 / seconds, error_s / seconds)
         if self._traits.max_copy_tokens:
-            found[Choice(COPY)] = self._speed(Choice(COPY), None)
+            found[COPY_CHOICE] = self._speed(COPY_CHOICE, None)
         for candidate in self._traits.candidates:
             if not candidate.is_head or self._progress.is_start or self._progress.can_read:
                 for length in candidate.lengths:
@@ -131,7 +132,7 @@ class Predictor:
         copies = self._copies(head_depth)
         share = copies.share_beside(tokens)
         # A head makes its next draft in each pass, a draft engine only for rounds without a copy.
-        beside = Choice(COPY) if candidate is None or not candidate.is_head else choice
+        beside = COPY_CHOICE if candidate is None or not candidate.is_head else choice
         own_s, own_error_s = self._seconds(choice, 1 + num_drafted)
         copy_s, copy_error_s = self._seconds(beside, 1 + copies.num_drafted) if share else (0, 0)
         round_tokens = share * copies.tokens + (1 - share) * tokens
@@ -144,8 +145,8 @@ class Predictor:
         return self._costs.predict(self._plain.with_drafter(choice, num_rows), self._now_s)
 
     def _copies(self, head_depth: int) -> _Copies:
-        """Return the copies that are used beside a head's draft of a depth; 0 without one."""
-        if self._traits.max_copy_tokens <= head_depth:
+        """Return the copies used beside a head's draft of `head_depth`; 0 if no head drafts."""
+        if self._traits.max_copy_tokens <= least_beyond(head_depth):
             return NO_COPIES
         found = self._estimate(LONG_COPIES if head_depth else COPIES, 0)
         return _Copies(found.proposes, 1 + found.mean_accepted, found.mean_drafted)

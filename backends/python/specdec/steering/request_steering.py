@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Candidate, Choice, RequestTraits
+from specdec.steering.choices import COPY_CHOICE, OFF_CHOICE, Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.load import Activity, Load
@@ -23,11 +23,12 @@ OUTGROWN = 2
 requests in flight pay for what one of them does."""
 
 FIRST_PLAIN_TOKENS = 64
-"""Tokens without speculation before the controller chooses again. Each further time it doubles."""
+"""Tokens without speculation before the controller chooses again; doubled whenever it stays off."""
 
-NUM_TO_LOOK_BACK = FIRST_PLAIN_TOKENS + TRIAL_ROUNDS
-"""Latest tokens in which to look for copies that could have been used: these, and a copy that
-reached its end. With n requests in flight each of them looks with probability 1/n."""
+NUM_TO_LOOK_BACK = FIRST_PLAIN_TOKENS + 2 * CHOOSE_EVERY
+"""Most recent tokens searched for copies that could have been used: those since the last choice,
+and those of a copy that was still going on then. With n requests in flight each of them looks with
+probability 1/n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +207,12 @@ class RequestSteering:
         load, candidate = self._load, result.candidate
         # With n requests in flight each reports one round in n, which is enough together.
         num_inflight = load.num_inflight
-        is_told = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
+        is_reported = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
         if candidate is not None and not candidate.is_head and candidate.name not in self._readers:
             self._readers.add(candidate.name)
             self._controller.learn_first_draft(candidate.name, result.num_context, result.draft_s)
-        elif is_told and result.is_clean:
-            choice = OFF_CHOICE if is_off else Choice(COPY)
+        elif is_reported and result.is_clean:
+            choice = OFF_CHOICE if is_off else COPY_CHOICE
             if candidate is not None:
                 choice = Choice(candidate.name, result.num_drafted)
             step = load.step(choice, result.num_context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates
-from specdec.steering.choices import COPY, Choice, EstimatedDrafter
+from specdec.steering.choices import COPIES, COPY_CHOICE, Choice, EstimatedDrafter
 from specdec.steering.control_group import ControlGroup, MeasuredGain
 from specdec.steering.estimates import Mean
 
@@ -61,8 +61,8 @@ class Task:
         """Return the report, and count switches from 0 again."""
         switches, self._num_switches = self._num_switches, [0, 0]
         num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
-        if self._choice is not None and self._choice.drafter == COPY:
-            num_draft_tokens = acceptance.mean_drafted(self.label, EstimatedDrafter(COPY))
+        if self._choice == COPY_CHOICE:
+            num_draft_tokens = acceptance.mean_drafted(self.label, COPIES)
         return TaskReport(
             choice=self._choice,
             num_draft_tokens=num_draft_tokens,
