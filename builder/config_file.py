@@ -100,12 +100,12 @@ class ConfigFile:
 
     def with_name(self, name: str) -> ConfigFile:
         """Give the model another name; the old one must be on a line of its own."""
-        return self._with_line(r'name: "[^"\n]*"', f'name: "{_quoted(name)}"')
+        return self._with_line("name", r'name: "[^"\n]*"', f'name: "{_quoted(name)}"')
 
     def with_instances(self, count: int) -> ConfigFile:
         """Set the number of instances in a file with the layout of the shipped models."""
         new = f"instance_group [ {{ count: {count}"
-        return self._with_line(r"instance_group \[ { count: \d+", new)
+        return self._with_line("instance_group", r"instance_group \[ { count: \d+", new)
 
     def with_statements(self, statements: Iterable[str]) -> ConfigFile:
         """Add statements at the end, after an empty line."""
@@ -121,11 +121,17 @@ class ConfigFile:
         found = re.search(rf"key\s*:\s*[\"']{re.escape(_quoted(name))}[\"']", self.text)
         return found.start() if found else len(self.text)
 
-    def _with_line(self, beginning: str, new: str) -> ConfigFile:
-        """Replace the beginning of the one line that begins with the pattern `beginning`."""
+    def _with_line(self, what: str, beginning: str, new: str) -> ConfigFile:
+        """Replace the beginning of the one line that begins with the pattern `beginning`.
+
+        `what` names the line in the message.
+        """
         text, count = re.subn(f"^{beginning}", lambda _: new, self.text, flags=re.MULTILINE)
         if count != 1:
-            raise BuildError(f"{self.path} has {count} lines that begin with {beginning}, not one")
+            raise BuildError(
+                f"{self.path} has {count} lines with {what!r} in the layout of the shipped models, "
+                "not one"
+            )
         return replace(self, text=text)
 
 

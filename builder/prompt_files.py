@@ -11,6 +11,16 @@ from specdec.builder.errors import BuildError
 SHIPPED = Path(__file__).parent / "prompts"
 """Folder of the shipped prompts, one file for each task."""
 
+MT_BENCH = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+)
+"""Categories of MT-bench, which Spec-Bench's authors report as one column."""
+
+
+def column_of(category: str) -> str:
+    """Return the Spec-Bench column of a category."""
+    return "mt_bench" if category in MT_BENCH else category
+
 
 @dataclass(frozen=True, slots=True)
 class FilePrompt:

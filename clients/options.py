@@ -16,7 +16,7 @@ from specdec.folders import default_model_repository
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from specdec.clients.attribution import Decode
 
@@ -35,8 +35,16 @@ REQUEST_OPTIONS = {
     "top_k": ("--top-k", "N", "sample from the N likeliest tokens"),
     "seed": ("--seed", "N", "seed of sampling"),
     "repetition_penalty": ("--repetition-penalty", "R", "above 1: earlier tokens get rarer"),
-    "presence_penalty": ("--presence-penalty", "X", "subtracted from logits of answered tokens"),
-    "frequency_penalty": ("--frequency-penalty", "X", "the same, times their number so far"),
+    "presence_penalty": (
+        "--presence-penalty",
+        "X",
+        "subtracted from the logits of tokens that the answer has already",
+    ),
+    "frequency_penalty": (
+        "--frequency-penalty",
+        "X",
+        "subtracted once for each time the answer has the token",
+    ),
     "stop_words": ("--stop", "TEXT", "text that ends the answer; may be repeated"),
     "bad_words": ("--bad-words", "TEXT", "text that the answer must not have; may be repeated"),
     "task": ("--task", "LABEL", "label by which acceptance is recorded"),
@@ -49,7 +57,7 @@ INPUTS_WITHOUT_OPTION = frozenset(
     {
         # The commands set these themselves.
         *("text_input", "messages", "stream", "exclude_input_in_output", "return_perf_metrics"),
-        # Lists of token ids and log-probabilities are for programs.
+        # Token ids, logit biases and log-probabilities are for programs.
         *("input_ids", "end_id", "pad_id", "logit_bias", "return_log_probs"),
         # Another name of `seed`.
         "random_seed",
@@ -75,11 +83,13 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a request's parameters; the server has the defaults."""
+def add_request_arguments(
+    parser: argparse.ArgumentParser, names: Iterable[str] = REQUEST_OPTIONS
+) -> None:
+    """Add the options for the inputs in `names`; the server has the defaults."""
     group = parser.add_argument_group("request (the server has the defaults)")
-    for name, (option, metavar, text) in REQUEST_OPTIONS.items():
-        spec = INPUTS[name]
+    for name in names:
+        (option, metavar, text), spec = REQUEST_OPTIONS[name], INPUTS[name]
         group.add_argument(
             option,
             dest=name,

@@ -1,4 +1,4 @@
-"""Types of command-line options that several commands share."""
+"""The type of options that are counts; `load` uses it too, which may not import `kit`."""
 
 from __future__ import annotations
 

@@ -64,29 +64,47 @@ def _check_lengths(pair: PairDescription) -> Iterator[Finding]:
 
 
 def _check_draft_lengths(pair: PairDescription) -> Iterator[Finding]:
-    limits, speculation = pair.limits, pair.speculation
-    lengths = []
-    if any(draft.name in speculation.drafters for draft in pair.drafts):
-        lengths.append(("num_draft_tokens", speculation.num_draft_tokens))
-    if any(name in speculation.drafters for name in COPY_DRAFTERS):
-        lengths.append(("lookup_num_draft_tokens", speculation.lookup_num_draft_tokens))
-    own = pair.self_speculation
-    if own is not None and (pair.engine == LLMAPI or own.mode in speculation.drafters):
-        lengths.append(("[self_speculation]: num_draft_tokens", own.num_draft_tokens))
-    for what, count in lengths:
-        if count < 1:
-            yield error(
-                "num_draft_tokens",
-                f"{what} must be 1 or more; given: {count}",
-                "to go without a drafter, leave it out of drafters",
-            )
-        elif count > limits.max_draft_len:
-            yield error(
-                "max_draft_len",
-                f"{what} is {count}, but the target is built for {limits.max_draft_len} draft "
-                "tokens in a round (max_draft_len): it would refuse the round",
-                f"set max_draft_len = {count}, or draft fewer tokens",
-            )
+    speculation, own = pair.speculation, pair.self_speculation
+    has_draft_model = any(draft.name in speculation.drafters for draft in pair.drafts)
+    yield from _check_draft_length(
+        pair, "num_draft_tokens", speculation.num_draft_tokens, is_used=has_draft_model
+    )
+    has_copies = any(name in speculation.drafters for name in COPY_DRAFTERS)
+    what, count = "lookup_num_draft_tokens", speculation.lookup_num_draft_tokens
+    if has_copies or count < 0:  # Without copy drafters it may be 0.
+        yield from _check_draft_length(pair, what, count, is_used=has_copies)
+    if own is not None:
+        yield from _check_draft_length(
+            pair,
+            "[self_speculation]: num_draft_tokens",
+            own.num_draft_tokens,
+            is_used=pair.engine == LLMAPI or own.mode in speculation.drafters,
+        )
+
+
+def _check_draft_length(
+    pair: PairDescription, what: str, count: int, *, is_used: bool
+) -> Iterator[Finding]:
+    """Check one draft length; the server refuses one below 1 even if no drafter uses it."""
+    longest = pair.limits.max_draft_len
+    if count < 1:
+        yield error(
+            "num_draft_tokens",
+            f"{what} must be 1 or more; given: {count}",
+            "set 1 or more; to go without a drafter, leave it out of drafters",
+        )
+    elif is_used and count > longest:
+        result = (
+            "the engine would need more rows than planned"
+            if pair.engine == LLMAPI
+            else "drafts would be shorter"
+        )
+        yield error(
+            "max_draft_len",
+            f"{what} is {count}, but the target is built for {longest} draft tokens in a round "
+            f"(max_draft_len): {result}",
+            f"set max_draft_len = {count}, or draft fewer tokens",
+        )
 
 
 def _check_rows(pair: PairDescription) -> Iterator[Finding]:

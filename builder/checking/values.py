@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error
@@ -10,7 +9,7 @@ from specdec.builder.description import TORCH, EngineDescription, PairDescriptio
 from specdec.builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
 from specdec.builder.description.pair import ENGINES, MODES
 from specdec.builder.description.shape import ARCHITECTURES
-from specdec.drafting.registry import RESERVED
+from specdec.drafting.registry import RESERVED, is_drafter_name
 
 ORCHESTRATOR, TARGET = "specdec", "target"
 """Names of Triton models that a draft cannot have."""
@@ -116,7 +115,7 @@ def _check_without_devices(pair: PairDescription, engine: EngineDescription) -> 
 
 
 def _check_name(name: str) -> Iterator[Finding]:
-    if name in (*RESERVED, ORCHESTRATOR, TARGET) or not re.fullmatch(r"[\w.-]+", name):
+    if name in (ORCHESTRATOR, TARGET) or not is_drafter_name(name):
         yield error(
             "draft_name",
             f"a draft cannot be named {name!r}: it becomes a model's name, and requests would "

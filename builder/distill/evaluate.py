@@ -18,11 +18,7 @@ from specdec.builder.distill.answers.writer import Job, WriterSettings, write
 from specdec.builder.distill.arithmetic import training_device
 from specdec.builder.distill.network import DraftNetwork
 from specdec.builder.distill.prompts import chat_ids
-
-MT_BENCH = frozenset(
-    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
-)
-"""Categories that Spec-Bench's authors report as one column."""
+from specdec.builder.prompt_files import column_of
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,6 @@ class Conversation:
     column: str
     prompt: list[int]
     answer: list[int]
-
-
-def column_of(category: str) -> str:
-    """Return the Spec-Bench column of a category."""
-    return "mt_bench" if category in MT_BENCH else category
 
 
 def _write_answers(

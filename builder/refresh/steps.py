@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from specdec.builder.distill import data, evaluate, prompts
 from specdec.builder.distill.answers.answering import AnswerSettings, answer
 from specdec.builder.distill.trainable import DraftModel, TrainableDraft
+from specdec.builder.distill.training.run_state import RunState
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.hashes import directory_sha256
@@ -119,9 +120,17 @@ class Refresh:
             swapping.roll_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:
-        """Prepare the work folder, and empty it unless it was made for this target and draft."""
+        """Prepare the work folder.
+
+        It is emptied unless it was made for this target and draft, and by a release whose training
+        runs this one can resume.
+        """
         origin = json.dumps(
-            {"target": fingerprint(subject.target), "draft": directory_sha256(subject.served)}
+            {
+                "target": fingerprint(subject.target),
+                "draft": directory_sha256(subject.served),
+                "run": RunState.keys(),
+            }
         )
         note = self.current / "origin.json"
         if note.exists() and note.read_text("utf-8") == origin:

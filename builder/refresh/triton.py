@@ -106,7 +106,7 @@ class Server:
 def counters_of(page: str, drafter: str) -> Counters:
     """Sum the samples of a Prometheus page that have the label `drafter`.
 
-    Requests are counted for all drafters. Raises ValueError if it is no such page.
+    Requests are counted for all drafters. Raises ValueError for a text that is no metrics page.
     """
     sums: defaultdict[str, float] = defaultdict(float)
     for name, labels, value in samples_on(page):

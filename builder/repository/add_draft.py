@@ -14,7 +14,8 @@ from specdec.builder.checkpoints.vocabulary import shared_vocabulary
 from specdec.builder.config_file import CONFIG, ConfigFile
 from specdec.builder.description.engine import TOKENS, TRANSLATIONS
 from specdec.builder.errors import BuildError
-from specdec.builder.repository.options import add_repository_option, check_drafter_name
+from specdec.builder.repository.names import check_drafter_name
+from specdec.builder.repository.options import add_repository_option
 from specdec.builder.repository.restricting import restrict
 from specdec.builder.repository.weights import WEIGHTS
 
@@ -128,7 +129,9 @@ def _check_context(parameters: Mapping[str, str], checkpoint: Path) -> None:
 def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
     """Copy config.pbtxt and model.py of `pattern`, with the draft's name and its max_seq_len."""
     if not (pattern / CONFIG).is_file():
-        raise BuildError(f"{pattern.parent} has no model {PATTERN!r} to take its configuration")
+        raise BuildError(
+            f"{pattern.parent} has no model {PATTERN!r} to take the configuration from"
+        )
     config = ConfigFile.read(pattern).with_name(name)
     limit = config.parameters().get("max_seq_len", "")
     positions = read_config(checkpoint).get("max_position_embeddings")

@@ -8,7 +8,8 @@ from pathlib import Path
 from specdec.builder.checkpoints.files import read_config
 from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
-from specdec.builder.repository.options import add_repository_option, check_drafter_name
+from specdec.builder.repository.names import check_drafter_name
+from specdec.builder.repository.options import add_repository_option
 from specdec.builder.repository.weights import HEAD, WEIGHTS, fill_head
 
 

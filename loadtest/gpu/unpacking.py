@@ -1,4 +1,4 @@
-"""Set up a bare machine: unpack the parts, make a serving environment, fill its models."""
+"""Set up a bare machine: unpack the parts, make a serving environment and its model repository."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _READY = "ready"
 def receive(arrived: Path, folders: GpuFolders) -> list[str]:
     """Keep the parts that have come with this call; return the names of those still missing.
 
-    Without any index, the list is ["all"]. Parts that were packed at another time replace
-    everything below `folders.root`.
+    Without an index, which names the parts, that is the index alone. Parts that were packed at
+    another time replace everything below `folders.root`.
     """
     if (arrived / INDEX).is_file():
         index = Index.read(arrived)
@@ -45,7 +45,7 @@ def receive(arrived: Path, folders: GpuFolders) -> list[str]:
             if (arrived / name).is_file() and name in index.missing(folders.archive):
                 shutil.copy(arrived / name, folders.archive)
     if not (folders.archive / INDEX).is_file():
-        return ["all"]
+        return [INDEX]
     return Index.read(folders.archive).missing(folders.archive)
 
 
@@ -56,7 +56,7 @@ def is_set_up(folders: GpuFolders) -> bool:
 
 
 def set_up(folders: GpuFolders) -> None:
-    """Unpack all parts, make the serving environment and fill its model repository.
+    """Unpack all parts, make the serving environment and its model repository.
 
     Raises ValueError, OSError or CalledProcessError. The next call then starts from the beginning.
     """

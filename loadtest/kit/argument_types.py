@@ -28,8 +28,11 @@ def parse_case(text: str) -> Case:
         ) from None
 
 
-def parse_arm(text: str) -> str:
-    """Return `text` if it names an arm. Raises ArgumentTypeError if it does not."""
+def arm_text(text: str) -> str:
+    """Return `text` if it names an arm; measurements have this text as the arm's name.
+
+    Raises ArgumentTypeError if it names none.
+    """
     try:
         Arm.parse(text)
     except ValueError:

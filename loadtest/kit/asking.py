@@ -1,4 +1,4 @@
-"""Sends one request from a thread of its own and times the answer."""
+"""Send one request, and time its answer."""
 
 from __future__ import annotations
 

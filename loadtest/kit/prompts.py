@@ -11,16 +11,12 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from specdec.builder.distill.prompts import PromptSettings, held_out
+from specdec.builder.prompt_files import column_of
 from specdec.folders import default_model_repository
 from specdec.loadtest.kit.guide import TASKS
 from specdec.loadtest.load.prompts import Prompt, load_prompts
 
 CHECKPOINT = default_model_repository() / "target" / "1" / "checkpoint"
-
-# Spec-Bench's reports group MT-bench's eight categories into one column.
-MT_BENCH = frozenset(
-    "writing roleplay reasoning math coding extraction stem humanities".split()  # noqa: SIM905
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def as_tokens(
     encoded = tuple(
         TokenPrompt(
             prompt_id=prompt.prompt_id,
-            column="mt_bench" if prompt.category in MT_BENCH else prompt.category,
+            column=column_of(prompt.category),
             token_ids=encode(prompt.turns[0], prompt.prompt_id),
         )
         for prompt in prompts

@@ -95,10 +95,3 @@ def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> N
     colocate(repository, directory / "alone")
     (directory / "alone" / "specdec").rename(repository / name)
     ConfigFile.read(repository / name).with_name(name).write(repository / name)
-
-
-def add_orchestrator(repository: Path, name: str, **parameters: str) -> None:
-    """Add an orchestrator over the same engines, with other parameters."""
-    shutil.copytree(repository / "specdec", repository / name)
-    config = ConfigFile.read(repository / name).with_name(name).with_parameters(**parameters)
-    config.write(repository / name)

@@ -9,19 +9,21 @@ from dataclasses import fields
 from pathlib import Path
 
 from specdec.clients import SpecdecError
+from specdec.clients.options import add_request_arguments
 from specdec.loadtest.load.limits import Limits, find_violations
 from specdec.loadtest.load.report import write_report
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
 
-_REQUEST_OPTIONS: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "longest answer, in tokens"),
-    "num_draft_tokens": (int, "draft tokens in a round; 0: no speculation"),
-    "drafter": (str, "auto, none, lookup, draft …"),
-    "verification": (str, "exact, rejection, block or typical"),
-    "temperature": (float, "temperature; 0: greedy"),
-    "deadline_ms": (int, "ms after which the server ends a request"),
-}
+_INPUTS = (
+    "max_tokens",
+    "num_draft_tokens",
+    "drafter",
+    "verification",
+    "temperature",
+    "deadline_ms",
+)
+"""Inputs of every request that options set."""
 _LIMITS = {
     "max_p95_ttft_ms": "95th percentile of the time to the first token, ms, at most",
     "max_p95_itl_ms": "95th percentile of the time between tokens, ms, at most",
@@ -78,9 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     server.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     _add_load_arguments(parser.add_argument_group("load"))
     _add_prompt_arguments(parser.add_argument_group("prompts"))
-    request = parser.add_argument_group("request (the server's defaults hold for the rest)")
-    for name, (kind, meaning) in _REQUEST_OPTIONS.items():
-        request.add_argument(_flag(name), type=kind, help=meaning)
+    add_request_arguments(parser, _INPUTS)
     limits = parser.add_argument_group("limits, checked on the raw samples")
     for item in fields(Limits):
         default = "none" if item.default is None else item.default
@@ -155,7 +155,7 @@ def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
 def _settings(args: argparse.Namespace) -> LoadSettings:
     grpc_url = f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
     http_url = f"http://127.0.0.1:{os.environ.get('HTTP_PORT', '8000')}"
-    given = {name: getattr(args, name) for name in _REQUEST_OPTIONS}
+    given = {name: getattr(args, name) for name in _INPUTS}
     return LoadSettings(
         out=args.out,
         protocol=args.protocol,

@@ -12,7 +12,6 @@ import pytest
 
 from specdec.builder.repository.colocate import colocate
 from specdec.launch.launcher import TritonServer, port_from_environment
-from specdec.loadtest.kit.repository import add_orchestrator
 from specdec.loadtest.reliability.kit.crashes import CrashWatch
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
@@ -20,6 +19,7 @@ from tests.server.collector import collecting
 from tests.server.doors import make_repository_of_doors
 from tests.server.faulty import make_faulty_repository
 from tests.server.live import MODEL_REPOSITORY
+from tests.server.orchestrators import add_orchestrator
 from tests.server.untrained import repository_with_untrained_head
 
 ENGINES = ("torch", "compiled")

@@ -14,8 +14,8 @@ from specdec.builder.repository.add_draft import add_draft
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft
-from specdec.loadtest.kit.repository import add_orchestrator
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
+from tests.server.orchestrators import add_orchestrator
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
 NUM_INSTANCES = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from specdec.builder.config_file import set_parameters
-from specdec.loadtest.kit.repository import add_orchestrator
 from tests.server.live import add_python_model, copy_repository
+from tests.server.orchestrators import add_orchestrator
 
 INFLIGHT_LIMIT = 4
 CACHE_TOKENS = 4096

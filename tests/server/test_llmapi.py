@@ -13,7 +13,6 @@ import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.kit.repository import add_orchestrator
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
@@ -24,6 +23,7 @@ from tests.server.live import (
     num_inflight,
     raw_client,
 )
+from tests.server.orchestrators import add_orchestrator
 from tests.server.prompts import CHATS, COUNT, PLAIN, REPEAT
 from tests.waiting import wait_for
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from specdec.builder.errors import BuildError
+
 BEST, LAST = "best.pt", "last.pt"
 """Files of a run's best state and of its last one."""
 
@@ -33,10 +35,21 @@ class RunState:
     def save(self, path: Path) -> None:
         """Write the state to `path`, which is never half written."""
         partial = path.with_name(f"{path.name}.partial")
-        torch.save({each.name: getattr(self, each.name) for each in fields(self)}, partial)
+        torch.save({name: getattr(self, name) for name in self.keys()}, partial)
         partial.rename(path)
 
     @classmethod
     def load(cls, path: Path, device: torch.device | str = "cpu") -> RunState:
-        """Return the state in `path`, with tensors on `device`."""
-        return cls(**torch.load(path, map_location=device, weights_only=True))
+        """Return the state in `path`, with tensors on `device`.
+
+        Raises BuildError for a file of another release.
+        """
+        found = torch.load(path, map_location=device, weights_only=True)
+        if found.keys() != set(cls.keys()):
+            raise BuildError(f"{path} is from another release; start the run again in a new folder")
+        return cls(**found)
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return the keys of a file, by which files of other releases are recognized."""
+        return tuple(each.name for each in fields(cls))

@@ -62,17 +62,16 @@ class Trainer:
             optimizer.step()
         return float(value.detach())
 
-    def save(self, name: str) -> None:
-        """Write the run's state to out/name; with the optimizers' if it is LAST."""
-        RunState(
+    def _state(self, *, with_optimizers: bool) -> RunState:
+        return RunState(
             weights=self.learner.module.state_dict(),
             settings=asdict(self.settings),
             step=self.step,
             spent_s=self.spent_s,
             best_tau=self.best_tau,
             curve=self.curve,
-            optimizers=[o.state_dict() for o in self.optimizers] if name == LAST else None,
-        ).save(self.out / name)
+            optimizers=[o.state_dict() for o in self.optimizers] if with_optimizers else None,
+        )
 
     def resume(self) -> None:
         """Continue from the last state if there is one."""
@@ -102,8 +101,8 @@ class Trainer:
         )
         if tau > self.best_tau:
             self.best_tau = tau
-            self.save(BEST)
-        self.save(LAST)
+            self._state(with_optimizers=False).save(self.out / BEST)
+        self._state(with_optimizers=True).save(self.out / LAST)
 
     def run(self, *, is_continued: bool = False) -> None:
         """Train to the end of the epochs or the minutes; end with an evaluation and plots.

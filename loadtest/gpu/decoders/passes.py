@@ -1,6 +1,6 @@
-"""Times of our decoder's passes: single steps, verifications, prompts, and multi-token calls.
+"""Times of our decoder's passes: single steps, verifications, prompts, and chained steps.
 
-In a multi-token call of a draft model, all passes are chained on the device.
+A draft model's steps of one call are chained on the device.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PromptTime:
 
 
 @dataclass(frozen=True, slots=True)
-class MultiTokenTime:
+class ChainedTime:
     """Time of a draft engine's call for several tokens, in µs."""
 
     num_sequences: int
@@ -141,22 +141,22 @@ def prompt_time(
     return PromptTime(len(passes) * size, tokens_per_s, tokens_per_s * flops / speed.flops_per_s)
 
 
-def multi_token_times(
+def chained_times(
     parts: Parts,
     cache: KVCache,
     batches: tuple[int, ...],
     lengths: tuple[int, ...],
     num_calls: int,
-) -> Iterator[MultiTokenTime]:
+) -> Iterator[ChainedTime]:
     """Measure a draft model's calls for each number of sequences and of tokens.
 
     `parts` must be able to chain passes on the device.
     """
-    decoder, leaper, device = _graph_decoder(parts), parts.chained_steps, cache.storage.device
-    assert leaper is not None
+    decoder, steps, device = _graph_decoder(parts), parts.chained_steps, cache.storage.device
+    assert steps is not None
     buckets = [bucket_of(each, 1, _NUM_BLOCKS) for each in sorted(batches, reverse=True)]
     decoder.prepare(buckets, cache, parts.pool)
-    leaper.prepare(buckets, cache, parts.pool)
+    steps.prepare(buckets, cache, parts.pool)
     for num_sequences in batches:
         streams, numbers = Streams(cache), range(num_sequences)
         streams.rows(numbers, NUM_CONTEXT_TOKENS, num_asked=0)
@@ -172,9 +172,9 @@ def multi_token_times(
 
             def call() -> None:
                 tokens = parts.head.most_likely(decoder.run(first, cache))  # noqa: B023
-                leaper.run(tokens, first.sequences, draws, num_tokens - 1).tolist()  # noqa: B023
+                steps.run(tokens, first.sequences, draws, num_tokens - 1).tolist()  # noqa: B023
 
-            yield MultiTokenTime(
+            yield ChainedTime(
                 num_sequences=num_sequences,
                 num_tokens=num_tokens,
                 steps_us=num_tokens * median_us(device, step, num_calls),

@@ -14,11 +14,11 @@ import torch
 
 from specdec.loadtest.gpu.decoders.passes import (
     NUM_CONTEXT_TOKENS,
-    MultiTokenTime,
+    ChainedTime,
     PromptTime,
     StepTime,
     cache_for,
-    multi_token_times,
+    chained_times,
     prompt_time,
     step_times,
 )
@@ -46,7 +46,7 @@ class Sizes:
     """Shapes and batch sizes, most valuable first."""
     prompts: tuple[str, ...]
     peers: tuple[str, ...]
-    multi_token_shape: str
+    chained_shape: str
     num_prompt_tokens: int
     num_calls: int
     num_read_bytes: int
@@ -61,7 +61,7 @@ ON_GPU = Sizes(
     ),
     prompts=("8b", "1b", "default"),
     peers=("8b", "1b", "default"),
-    multi_token_shape="draft",
+    chained_shape="draft",
     num_prompt_tokens=2048,
     num_calls=10,
     num_read_bytes=4_000_000_000,
@@ -71,7 +71,7 @@ REHEARSED = Sizes(
     steps=(("tiny", (1, 2)), ("tiny", (32,))),
     prompts=("tiny",),
     peers=("tiny",),
-    multi_token_shape="tiny",
+    chained_shape="tiny",
     num_prompt_tokens=256,
     num_calls=1,
     num_read_bytes=4_000_000,
@@ -85,7 +85,7 @@ class Measured:
 
     steps: dict[str, list[StepTime]] = field(default_factory=dict)
     prompts: dict[str, PromptTime] = field(default_factory=dict)
-    multi_token_calls: list[MultiTokenTime] = field(default_factory=list)
+    chained: list[ChainedTime] = field(default_factory=list)
 
     def step(self, shape: str, num_sequences: int, num_draft_tokens: int) -> StepTime | None:
         """Return one measurement; None if it is missing."""
@@ -133,7 +133,7 @@ class Bench:
             self._part(f"steps of {shape} {batches}", lambda: self._steps(shape, batches))  # noqa: B023
         for shape in sizes.prompts:
             self._part(f"prompt of {shape}", lambda: self._prompt(shape))  # noqa: B023
-        self._part("multi_token_calls", self._multi_token_calls)
+        self._part("chained", self._chained)
         self._loaded = None
         for shape in sizes.peers:
             self._part(f"transformers of {shape}", lambda: self._peer(shape))  # noqa: B023
@@ -190,14 +190,14 @@ class Bench:
         self.measured.prompts[shape] = prompt_time(config, parts, self._speed, cache, tokens)
         self._report.add("prompts", self.measured.prompts)
 
-    def _multi_token_calls(self) -> None:
-        parts, batches = self._parts_of(self._sizes.multi_token_shape), (1, 8)
+    def _chained(self) -> None:
+        parts, batches = self._parts_of(self._sizes.chained_shape), (1, 8)
         cache = cache_for(
-            SHAPES[self._sizes.multi_token_shape], max(batches), self._device, torch.bfloat16
+            SHAPES[self._sizes.chained_shape], max(batches), self._device, torch.bfloat16
         )
-        for each in multi_token_times(parts, cache, batches, (2, 4, 8), self._sizes.num_calls):
-            self.measured.multi_token_calls.append(each)
-            self._report.add("multi_token_calls", self.measured.multi_token_calls)
+        for each in chained_times(parts, cache, batches, (2, 4, 8), self._sizes.num_calls):
+            self.measured.chained.append(each)
+            self._report.add("chained", self.measured.chained)
 
     def _peer(self, shape: str) -> None:
         from specdec.loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415  takes seconds
@@ -243,7 +243,7 @@ def verdict_of(
 
 def _figure(measured: Measured, errors: Iterable[str], *, is_rehearsal: bool) -> str:
     num_steps = sum(map(len, measured.steps.values()))
-    shown = [f"{num_steps + len(measured.prompts) + len(measured.multi_token_calls)} measurements"]
+    shown = [f"{num_steps + len(measured.prompts) + len(measured.chained)} measurements"]
     if not is_rehearsal:
         prompts = measured.prompts.items()
         shown = [f"{name} {ratio:.2f}" for name, (ratio, _) in measured.ratios().items()]

@@ -17,7 +17,7 @@ from specdec.loadtest.kit.streams import Pass, Streams
 
 MAX_STREAMS = 128
 MIN_GAIN = 0.97
-"""Goal for tokens per second with `auto` ÷ without speculation, at least, at any load."""
+"""Least tokens per second with `auto` ÷ without speculation that meets the goal, at each load."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -145,7 +145,10 @@ def _build(*arguments: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Answer, train the head, train the draft model; everything exported is a result."""
+    """Let the target answer prompts, then train the head and the draft model.
+
+    Each export is part of the results.
+    """
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     training = Training(options, report)

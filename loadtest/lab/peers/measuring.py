@@ -42,8 +42,8 @@ class PeerMeasurement:
         return Timed(self.reply.num_tokens, self.reply.seconds)
 
 
-class Comparison:
-    """The arms that still run, the reasons why the others do not, and all measurements."""
+class PeerRun:
+    """The engines that still run, why the others do not, and all measurements."""
 
     def __init__(self, seed: int) -> None:
         self.measurements: list[PeerMeasurement] = []

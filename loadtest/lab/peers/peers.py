@@ -15,7 +15,7 @@ from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
 from specdec.loadtest.kit.prompts import load_token_prompts, spread
 from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, Peer
-from specdec.loadtest.lab.peers.measuring import Comparison, Engine
+from specdec.loadtest.lab.peers.measuring import Engine, PeerRun
 from specdec.loadtest.lab.peers.ours import OurServer
 from specdec.loadtest.lab.peers.prepare import workers
 from specdec.loadtest.lab.peers.report import figures_and_tables
@@ -39,18 +39,18 @@ def main(argv: list[str]) -> int:
     modes = {*arguments.ours, COMPARED.mode, REFERENCE.mode}
     ours = [arm for arm in OUR_ARMS if arm.mode in modes]
     peers = [PEERS[name] for name in arguments.peers]
-    comparison = Comparison(arguments.seed)
-    _measure(comparison, arguments, ours, peers)
+    engine_run = PeerRun(arguments.seed)
+    _measure(engine_run, arguments, ours, peers)
     arms = [*ours, *(arm for peer in peers for arm in peer.arms)]
-    facts, table = figures_and_tables(comparison, arms, arguments.streams)
+    facts, table = figures_and_tables(engine_run, arms, arguments.streams)
     facts = {"max_tokens": arguments.max_tokens, "num_threads": num_cores(), **facts}
-    failures = comparison.failures
+    failures = engine_run.failures
     faults = [f"{arm.label}: {failures[arm]}" for arm in ours if arm in failures]
-    return finish(arguments, argv, facts, table, raw=comparison.measurements, faults=faults)
+    return finish(arguments, argv, facts, table, raw=engine_run.measurements, faults=faults)
 
 
 def _measure(
-    comparison: Comparison,
+    engine_run: PeerRun,
     arguments: argparse.Namespace,
     ours: Sequence[ArmName],
     peers: Sequence[Peer],
@@ -63,16 +63,16 @@ def _measure(
     engines: dict[ArmName, Engine] = {
         arm: OurServer(repository, arm.mode, end_id, cache, learning) for arm in ours
     }
-    failures, may_install = comparison.failures, not arguments.no_install
+    failures, may_install = engine_run.failures, not arguments.no_install
     engines |= workers(peers, repository, end_id, cache, failures, may_install=may_install)
-    with comparison.running(engines):
+    with engine_run.running(engines):
         if 1 in arguments.streams:
-            comparison.one_stream(prompts[:: arguments.every], arguments.max_tokens)
+            engine_run.one_stream(prompts[:: arguments.every], arguments.max_tokens)
         for num_streams in (each for each in arguments.streams if each > 1):
             salts = (f"{num_streams}-{number}" for number in range(arguments.repeats))
             salted = (load_token_prompts(arguments.prompts, checkpoint, salt)[0] for salt in salts)
             repetitions = [spread(each, num_streams) for each in salted]
-            comparison.many_streams(num_streams, repetitions, arguments.max_tokens)
+            engine_run.many_streams(num_streams, repetitions, arguments.max_tokens)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Any
 from specdec.loadtest.kit.ratios import Ratio, rate, ratio
 from specdec.loadtest.kit.results import markdown_table
 from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
-from specdec.loadtest.lab.peers.measuring import Comparison, PeerMeasurement
+from specdec.loadtest.lab.peers.measuring import PeerMeasurement, PeerRun
 
 NOTHING = "–"
 
@@ -80,11 +80,11 @@ class ManyStreams:
 
 
 def figures_and_tables(
-    comparison: Comparison, arms: Sequence[ArmName], loads: Sequence[int]
+    engine_run: PeerRun, arms: Sequence[ArmName], loads: Sequence[int]
 ) -> tuple[dict[str, Any], str]:
     """Return the figures and the tables of all arms, for each number of streams in `loads`."""
-    found, failures = comparison.measurements, comparison.failures
-    loaded, versions = [arm for arm in arms if arm.has_load], comparison.versions
+    found, failures = engine_run.measurements, engine_run.failures
+    loaded, versions = [arm for arm in arms if arm.has_load], engine_run.versions
     alone = one_stream_figures(found, arms)
     together = {count: load_figures(found, arms, count) for count in loads if count > 1}
     tables = [one_stream_table(alone, arms, failures)] if 1 in loads else []

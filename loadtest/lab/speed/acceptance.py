@@ -17,7 +17,7 @@ from specdec.clients import GenerationRequest, GrpcClient
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit import options
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
-from specdec.loadtest.kit.argument_types import parse_arm
+from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import Arm, Case
 from specdec.loadtest.kit.asking import measure
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_cases(parser, ("0", "0.7", "1"))
     parser.add_argument(
         "--arms",
-        type=parse_arm,
+        type=arm_text,
         nargs="+",
         default=ARMS,
         metavar="DRAFTER[:K][/VERIFICATION]",

@@ -14,7 +14,7 @@ from typing import Any
 from specdec.loadtest.kit import speed_tables
 from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
-from specdec.loadtest.kit.argument_types import parse_arm
+from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import DIRECT, OFF, Arm
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.options import add_case, add_prompt_options, bench_parser, finish
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add_prompt_options(parser, max_tokens=128)
     parser.add_argument(
         "--drafters",
-        type=parse_arm,
+        type=arm_text,
         nargs="+",
         default=["auto"],
         metavar="DRAFTER[:K][/VERIFICATION][@MODEL]",

@@ -10,7 +10,7 @@ from collections import Counter
 
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.alternating import ask_in_alternation
-from specdec.loadtest.kit.argument_types import parse_arm
+from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import DIRECT, OFF
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.guide import TASKS
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     add_max_tokens(parser, 128)
     parser.add_argument(
         "--drafters",
-        type=parse_arm,
+        type=arm_text,
         nargs="+",
         default=DRAFTERS,
         metavar="DRAFTER[:K]",

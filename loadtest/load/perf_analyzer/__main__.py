@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from specdec.clients.options import add_request_arguments
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.load.perf_analyzer.tool import install, run_tool
 from specdec.loadtest.load.run import run_load
@@ -23,6 +24,7 @@ from specdec.loadtest.load.summary import Summary, summarize
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+_INPUTS = ("max_tokens", "num_draft_tokens", "drafter")
 _FOLDER = Path(".cache/perf_analyzer")
 
 
@@ -139,7 +141,6 @@ def _busy_summary(samples: Samples, users: int) -> Summary:
 
 
 def _settings(args: argparse.Namespace) -> LoadSettings:
-    names = ("max_tokens", "num_draft_tokens", "drafter")
     return LoadSettings(
         out=args.out,
         url=args.url,
@@ -148,7 +149,7 @@ def _settings(args: argparse.Namespace) -> LoadSettings:
         num_requests=args.requests,
         timeout_s=args.timeout,
         prompts=args.prompts,
-        request={name: getattr(args, name) for name in names if getattr(args, name) is not None},
+        request={name: getattr(args, name) for name in _INPUTS if getattr(args, name) is not None},
     )
 
 
@@ -184,11 +185,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file (default: ours)"
     )
-    parser.add_argument(
-        "--max-tokens", type=positive, default=64, help="longest answer, in tokens (default: 64)"
-    )
-    parser.add_argument("--num-draft-tokens", type=int, help="draft tokens in a round; 0: off")
-    parser.add_argument("--drafter", help="auto, none, lookup, draft …")
+    add_request_arguments(parser, _INPUTS)
+    parser.set_defaults(max_tokens=64)
     parser.add_argument(
         "--tolerance",
         type=float,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
-NO_PAGE = (OSError, http.client.HTTPException)
-"""Errors of a metrics page that does not answer, for example during a restart."""
+NO_PAGE = (OSError, http.client.HTTPException, ValueError)
+"""Errors of a metrics page that does not answer or is incomplete, for example during a restart."""
 _INFLIGHT = "specdec_inflight_requests"
 _REQUESTS = "specdec_requests_total"
 

@@ -19,7 +19,7 @@ from specdec.loadtest.lab.peers.catalogue import (
     ArmName,
     PeerError,
 )
-from specdec.loadtest.lab.peers.measuring import Comparison, PeerMeasurement
+from specdec.loadtest.lab.peers.measuring import PeerMeasurement, PeerRun
 from specdec.loadtest.lab.peers.peers import main
 from specdec.loadtest.lab.peers.protocol import (
     Answer,
@@ -199,7 +199,7 @@ class TestTables:
         assert "2.00 (1.00–4.00)" in row
 
 
-class TestComparison:
+class TestPeerRun:
     """Tests of the order in which arms are asked."""
 
     PROMPTS = tuple(TokenPrompt(str(i), "", (i, i + 1)) for i in range(4))
@@ -207,12 +207,12 @@ class TestComparison:
     def test_all_arms_answer_all_prompts_one_awake_at_a_time(self):
         """Each question is asked between resume and pause; all other arms are paused."""
         engines = {arm: Scripted() for arm in ARMS}
-        comparison = Comparison(seed=1)
+        engine_run = PeerRun(seed=1)
 
-        with comparison.running(engines):
-            comparison.one_stream(self.PROMPTS, 8)
+        with engine_run.running(engines):
+            engine_run.one_stream(self.PROMPTS, 8)
 
-        assert len(ARMS) * len(self.PROMPTS) == len(comparison.measurements)
+        assert len(ARMS) * len(self.PROMPTS) == len(engine_run.measurements)
         for each in engines.values():
             assert each.calls[:3] == ["start", "ask", "pause"]
             assert ["resume", "ask", "pause"] * len(self.PROMPTS) == each.calls[3:-1]
@@ -222,17 +222,17 @@ class TestComparison:
         """It is stopped and its reason kept, and the others are asked all questions."""
         engines = {arm: Scripted() for arm in ARMS}
         engines[PEER_ARM] = Scripted(fails_at=3)
-        comparison = Comparison(seed=1)
+        engine_run = PeerRun(seed=1)
 
-        with comparison.running(engines):
-            comparison.one_stream(self.PROMPTS, 8)
-            comparison.many_streams(2, [self.PROMPTS[:2]], 8)
+        with engine_run.running(engines):
+            engine_run.one_stream(self.PROMPTS, 8)
+            engine_run.many_streams(2, [self.PROMPTS[:2]], 8)
 
-        assert comparison.failures == {PEER_ARM: "out of ideas"}
+        assert engine_run.failures == {PEER_ARM: "out of ideas"}
         assert engines[PEER_ARM].calls.count("stop") == 1
-        others = [each for each in comparison.measurements if each.arm != PEER_ARM]
+        others = [each for each in engine_run.measurements if each.arm != PEER_ARM]
         assert 2 * (len(self.PROMPTS) + 1) == len(others)
-        facts, tables = figures_and_tables(comparison, ARMS, [1, 2])
+        facts, tables = figures_and_tables(engine_run, ARMS, [1, 2])
         assert facts["failures"] == {PEER_ARM.label: "out of ideas"}
         assert [each.arm for each in facts["many_streams"]] == [REFERENCE.label, COMPARED.label]
         assert "| one stream " in tables
@@ -242,12 +242,12 @@ class TestComparison:
     def test_arms_without_load_get_no_question_with_many_streams(self):
         """Engines that do not batch have no row with many streams."""
         alone = PEERS["transformers"].arms[0]
-        comparison = Comparison(seed=1)
+        engine_run = PeerRun(seed=1)
 
-        with comparison.running({alone: Scripted(), PEER_ARM: Scripted()}):
-            comparison.many_streams(2, [self.PROMPTS[:2]], 8)
+        with engine_run.running({alone: Scripted(), PEER_ARM: Scripted()}):
+            engine_run.many_streams(2, [self.PROMPTS[:2]], 8)
 
-        assert [each.arm for each in comparison.measurements] == [PEER_ARM]
+        assert [each.arm for each in engine_run.measurements] == [PEER_ARM]
 
 
 class TestInstalling:

@@ -66,7 +66,7 @@ class AheadDrafter:
         self._running: list[Future[Proposal]] = []
         self._has_prompts = False
         self._is_asked, self._was_asked = False, True
-        self._num_offered = 0
+        self._num_proposed = 0
         self._meter = WaitMeter()
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
@@ -77,7 +77,7 @@ class AheadDrafter:
         num_tokens = min(self._num_tokens, max_tokens)
         if not proposal.tokens and (is_alone or self._meter.is_worth_waiting(num_tokens)):
             proposal = self._drafter.propose(context, max_tokens)
-        self._is_asked, self._num_offered = True, len(proposal.tokens)
+        self._is_asked, self._num_proposed = True, len(proposal.tokens)
         self._begin(context, proposal.tokens, max_tokens)
         return proposal
 
@@ -87,10 +87,10 @@ class AheadDrafter:
         # In the first round both engines process the prompt, so its time is not that of a pass.
         self._has_prompts = True
         self._was_asked, self._is_asked = self._is_asked, False
-        if self._num_offered:
-            num_right = confirmed.num_accepted
-            self._meter.judged(num_right, min(num_right + 1, self._num_offered))
-        self._num_offered = 0
+        if self._num_proposed:
+            num_accepted = confirmed.num_accepted
+            self._meter.compared(num_accepted, min(num_accepted + 1, self._num_proposed))
+        self._num_proposed = 0
         self._drafter.observe(confirmed)
 
     def _ready(self, context: TokenIds) -> Proposal:
@@ -103,19 +103,21 @@ class AheadDrafter:
         self._context = self._call = None
         if begun is None or call is None:
             return NO_PROPOSAL
-        num_said = len(context) - len(begun)
-        if num_said < 1 or not np.array_equal(context[: len(begun)], begun):
+        num_confirmed = len(context) - len(begun)
+        if num_confirmed < 1 or not np.array_equal(context[: len(begun)], begun):
             if not call.cancel():
                 self._abort()
             return NO_PROPOSAL
         found = call.result()
-        said = tuple(context[len(begun) :].tolist())
-        is_right = found.tokens[:num_said] == said
+        confirmed = tuple(context[len(begun) :].tolist())
+        is_accepted = found.tokens[:num_confirmed] == confirmed
         if found.tokens:
-            self._meter.judged(int(is_right), 1)
-        if not is_right or len(found.tokens) == num_said:
+            self._meter.compared(int(is_accepted), 1)
+        if not is_accepted or len(found.tokens) == num_confirmed:
             return NO_PROPOSAL
-        return replace(found, tokens=found.tokens[num_said:], log_probs=found.log_probs[num_said:])
+        return replace(
+            found, tokens=found.tokens[num_confirmed:], log_probs=found.log_probs[num_confirmed:]
+        )
 
     def _begin(self, context: TokenIds, draft: tuple[int, ...], max_tokens: int) -> None:
         # The call predicts the target's own token, and then drafts after it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,14 @@ RESERVED = (
     *(AUTO, NONE, TREE, VOTE, ENGINE),
 )
 """Names that no draft model, head or scripted drafter may have."""
+
+
+def is_drafter_name(name: str) -> bool:
+    """Return whether a draft model, head or scripted drafter may have this name.
+
+    It has letters, digits, '_', '-' and '.', and is none of RESERVED.
+    """
+    return name not in RESERVED and re.fullmatch(r"[\w.-]+", name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,18 +18,18 @@ def is_worth_waiting(alpha: float, num_tokens: int, draft_passes: float) -> bool
       step, and with chance alpha^(k+1) after a round with a draft. This gives the share of rounds
       with a draft.
     """
-    all_right = alpha ** (num_tokens + 1)
-    num_said = expected_tokens(alpha, num_tokens)
-    rate_waiting = num_said / (1 + (1 - all_right) * draft_passes)
-    share_drafted = alpha / (1 - all_right + alpha)
-    return rate_waiting >= 1 + share_drafted * (num_said - 1)
+    all_accepted = alpha ** (num_tokens + 1)
+    num_confirmed = expected_tokens(alpha, num_tokens)
+    rate_waiting = num_confirmed / (1 + (1 - all_accepted) * draft_passes)
+    share_drafted = alpha / (1 - all_accepted + alpha)
+    return rate_waiting >= 1 + share_drafted * (num_confirmed - 1)
 
 
 class WaitMeter:
     """The decision to wait in one request, by its own times and accepted tokens."""
 
     def __init__(self) -> None:
-        self._num_right, self._num_judged = 1, 2  # The prior acceptance is one half.
+        self._num_accepted, self._num_compared = 1, 2  # The prior acceptance is one half.
         self._call: tuple[int, float] | None = None
         self._pass_s: float | None = None
 
@@ -41,10 +41,10 @@ class WaitMeter:
         """Record the time of a target pass."""
         self._pass_s = seconds
 
-    def judged(self, num_right: int, num_judged: int) -> None:
+    def compared(self, num_accepted: int, num_compared: int) -> None:
         """Count draft tokens compared with the target, and accepted ones among them."""
-        self._num_right += num_right
-        self._num_judged += num_judged
+        self._num_accepted += num_accepted
+        self._num_compared += num_compared
 
     def is_worth_waiting(self, num_tokens: int) -> bool:
         """Return whether to wait for a draft of `num_tokens`; False until both times are known.
@@ -55,4 +55,4 @@ class WaitMeter:
             return False
         num_called, seconds = self._call
         draft_passes = seconds * num_tokens / num_called / self._pass_s
-        return is_worth_waiting(self._num_right / self._num_judged, num_tokens, draft_passes)
+        return is_worth_waiting(self._num_accepted / self._num_compared, num_tokens, draft_passes)

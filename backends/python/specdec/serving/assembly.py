@@ -35,7 +35,7 @@ from specdec.serving.responder import Responder
 from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
-from specdec.settings.control import ControlParameters
+from specdec.settings.control import ControlPlaneSettings
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile
@@ -121,7 +121,7 @@ def _load(
             other_vocabularies,
             engines,
             plane.controller,
-            plane.traffic,
+            plane.load,
             reports.failed,
         ),
         freshness=FreshnessWatch(weights.folders, reports.freshness, reports.replaced),
@@ -192,7 +192,7 @@ def _cross_vocabulary_drafts(
 
 
 def _control_plane(
-    settings: ControlParameters, metrics: MetricsRecorder, weights: ServedWeights, here: Path
+    settings: ControlPlaneSettings, metrics: MetricsRecorder, weights: ServedWeights, here: Path
 ) -> ControlPlane:
     def state_file(file: str) -> StateFile | None:
         """Return the state file at a path, which may be relative to `here`; None without a path."""
@@ -202,11 +202,11 @@ def _control_plane(
         return StateFile(path, weights.signature(), machine(), weights.drafter_hashes)
 
     memory, profile = state_file(settings.state_file), state_file(settings.profile)
-    return ControlPlane(settings, metrics, memory, profile, inform, warn)
+    return ControlPlane(settings.controller, metrics, memory, profile, inform, warn)
 
 
 def _requests_in_flight(loaded: _Loaded, heartbeat: BoardHeartbeat) -> RequestsInFlight:
-    settings, metrics, load = loaded.settings.admission, loaded.metrics, loaded.plane.traffic
+    settings, metrics, load = loaded.settings.admission, loaded.metrics, loaded.plane.load
 
     def count(num_inflight: int) -> None:
         load.set_inflight(num_inflight)

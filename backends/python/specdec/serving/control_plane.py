@@ -40,7 +40,7 @@ class ControlPlane:
         server's log.
         """
         self.controller = Controller(settings)
-        self.traffic = Load()
+        self.load = Load()
         self.labels = TaskLabels()
         self._metrics = metrics
         self._memory = memory

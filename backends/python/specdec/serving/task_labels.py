@@ -8,7 +8,7 @@ from specdec.engines.protocol import TokenIds
 from specdec.serving.metrics.definitions import TaskLabels
 from specdec.serving.request.request import DEFAULT_TASK, GenerationRequest
 from specdec.serving.text.tokenizing import Tokenizer
-from specdec.settings.control import TaskSettings
+from specdec.settings.tasks import TaskSettings
 from specdec.tasks.classify import classify
 
 MAX_CLASSIFIED_TOKENS = 1024
@@ -41,7 +41,7 @@ class TaskLabeler:
         self._classifies = settings.classify_tasks
         self._is_by_tenant = settings.acceptance_by_tenant
         self._tokenizer = tokenizer
-        self._routes = settings.drafters
+        self._routes = settings.drafter_by_task
         self._labels = labels
         for name in self._routes:
             labels.label(name)

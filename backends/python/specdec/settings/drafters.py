@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from specdec.drafting import registry
-from specdec.drafting.names import JOIN, TREE_SUFFIX
-from specdec.drafting.registry import RESERVED, DrafterId, drafter_ids
+from specdec.drafting.names import TREE_SUFFIX
+from specdec.drafting.registry import DrafterId, drafter_ids, is_drafter_name
 from specdec.errors import ConfigurationError
 from specdec.settings.lists import check_known, read_names, read_pairs
 from specdec.settings.parameters import parameter, parsed
@@ -53,9 +53,9 @@ class DrafterSettings:
         """Raise ConfigurationError for names that requests cannot use."""
         names = self.names
         for name in (each.name for each in self.ids if each.kind.is_configured):
-            if name in RESERVED or JOIN in name:
+            if not is_drafter_name(name):
                 raise ConfigurationError(
-                    f"a drafter cannot be named {name!r}: requests would mean another drafter"
+                    f"a drafter cannot be named {name!r}: the name is reserved or malformed"
                 )
             if names.count(name) > 1:
                 raise ConfigurationError(

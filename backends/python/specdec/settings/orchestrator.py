@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from specdec.drafting.names import PREDICTION
 from specdec.errors import ConfigurationError
 from specdec.settings.admission import AdmissionSettings
-from specdec.settings.control import ControlParameters, TaskSettings
+from specdec.settings.control import ControlPlaneSettings
 from specdec.settings.drafters import DrafterSettings
 from specdec.settings.engines import LLMAPI, CalledEngineSettings
 from specdec.settings.lists import check_known, item_error
 from specdec.settings.prompt_log import PromptLogSettings
+from specdec.settings.tasks import TaskSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class OrchestratorSettings:
     engines: CalledEngineSettings
     drafters: DrafterSettings
     admission: AdmissionSettings
-    control: ControlParameters
+    control: ControlPlaneSettings
     tasks: TaskSettings
     prompt_log: PromptLogSettings
 
@@ -46,7 +47,7 @@ class OrchestratorSettings:
     def _check_task_drafters(self) -> None:
         names = () if self.engines.is_llmapi else self.drafters.names
         known = tuple(each for each in names if each != PREDICTION)
-        for task, drafter in self.tasks.drafters.items():
+        for task, drafter in self.tasks.drafter_by_task.items():
             if drafter not in known:
                 allowed = f"one of the drafters {', '.join(known)}" if known else "no drafter here"
                 raise item_error(

@@ -1,7 +1,8 @@
 """Read the parameters of a model's config.pbtxt into a tree of frozen dataclasses.
 
 A field whose type is a dataclass is a group, which is read in turn. Each other field is a parameter
-of the same name and of type str, int, float or bool, unless `parameter` or `parsed` declares it.
+of type str, int, float or bool with the field's name. `parameter` gives it another name or a lower
+limit, and `parsed` another type.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def _read(kind: type[Settings], model: str, given: Mapping[str, str]) -> Setting
             value = values[field.name] = parse(name, given[name])
             minimum = field.metadata.get("minimum")
             if minimum is not None and value < minimum:
-                raise ConfigurationError(f"{name} must be at least {minimum}; given {value}")
+                raise ConfigurationError(
+                    f"{model}: parameter {name} must be at least {minimum}; given {value}"
+                )
         elif defaults == (dataclasses.MISSING, dataclasses.MISSING):
             raise ConfigurationError(f"{model}: parameter {name} is missing")
     return kind(**values)

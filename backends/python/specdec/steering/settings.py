@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specdec.errors import ConfigurationError
 from specdec.steering.modes import AUTO, MODES, SCHEDULE, Rule, parse_schedule
@@ -12,12 +12,18 @@ from specdec.steering.modes import AUTO, MODES, SCHEDULE, Rule, parse_schedule
 class ControlSettings:
     """The operator's settings of the controller. Invalid values raise ConfigurationError."""
 
-    mode: str = AUTO
-    """Mode of the server, one of `modes.MODES`."""
-    schedule: str = ""
-    """Rules of the mode `schedule`: see `modes.parse_schedule`; empty in other modes."""
+    # The metadata `name` is the name of the parameter in config.pbtxt.
+    mode: str = field(default=AUTO, metadata={"name": "speculation"})
+    """Mode for requests that leave drafter and k open. `auto`: choices by measurement. `fixed`: the
+    default drafter with its configured k. `off`: no speculation. `schedule`: the default drafter
+    with k from `speculation_schedule`. `article`: the default drafter, switched on above 0.6
+    accepted ÷ drafted, off below 0.5, and unchanged between."""
+    schedule: str = field(default="", metadata={"name": "speculation_schedule"})
+    """Rules of the mode `schedule`, such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`. Each rule has a
+    condition and k; 0 is off. The first rule whose condition holds decides. Other modes have
+    none."""
     control_share: float = 0.01
-    """Share of requests in the control group."""
+    """Share of requests in the control group, which runs without speculation for comparison."""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from specdec.builder.heads import checkpoint as head_checkpoint
 from specdec.builder.heads import eagle3, medusa
 from specdec.builder.heads.trainable import DraftHead
 from specdec.builder.refresh import gathering, learning, swapping
+from specdec.builder.refresh.steps import Refresh, Subject
 from specdec.builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from specdec.builder.refresh.triton import Counters, Server, counters_of
 from specdec.deployment.freshness import trained_on
@@ -326,3 +328,29 @@ def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, ki
     assert torch.equal(again.lm_head.weight, embedding_and_output_rows(new)[1][ids])
     assert not learner.module.lm_head.weight.requires_grad
     assert trained_on(tmp_path / "again") == fingerprint(new)
+
+
+def test_refresh_begins_anew_after_a_run_of_another_release(tmp_path):
+    """The work folder is kept for the same target and draft, and emptied if the release differs."""
+    target = save_tiny_llama(tmp_path / "target", eos_token_id=2)
+    options = SimpleNamespace(
+        work=tmp_path, server=[], metrics="", admin_key_file=None,
+        trial_rounds=500, trial_minutes=1.0, max_drop=0.1,
+    )  # fmt: skip
+    refresh, kept = Refresh(options), tmp_path / "current" / "run" / "last.pt"
+    subject = Subject(DraftModel(), "draft", tmp_path, target, target)
+    note = tmp_path / "current" / "origin.json"
+
+    def begin_with_a_run():
+        kept.parent.mkdir(exist_ok=True)
+        kept.touch()
+        refresh.begin(subject)
+
+    refresh.begin(subject)
+    begin_with_a_run()
+    assert kept.exists()
+    origin = json.loads(note.read_text())
+    note.write_text(json.dumps(origin | {"run": ["student", "best"]}))
+    begin_with_a_run()
+    assert not kept.exists()
+    assert json.loads(note.read_text()) == origin

@@ -225,8 +225,8 @@ def test_task_drafters_of_the_pair_reach_the_orchestrator(tmp_path):
         tensorrt_llm_draft_model_name=found["tensorrt_llm_draft_model_name"],
         task_drafters=found["task_drafters"],
     )
-    assert settings.tasks.drafters == dict(load_description("qwen25_14b_two_drafts").tasks)
-    assert set(settings.tasks.drafters.values()) == {"draft_chat", "draft_code"}
+    assert settings.tasks.drafter_by_task == dict(load_description("qwen25_14b_two_drafts").tasks)
+    assert set(settings.tasks.drafter_by_task.values()) == {"draft_chat", "draft_code"}
 
 
 def test_notices_say_how_to_add_what_is_missing():

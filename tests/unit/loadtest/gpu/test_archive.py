@@ -105,4 +105,4 @@ def test_newly_packed_parts_replace_everything(members, packed, tmp_path):
 
 def test_without_parts_all_are_missing(tmp_path):
     """Steps that need no parts can run nevertheless."""
-    assert receive(tmp_path / "nothing", GpuFolders(tmp_path / "home")) == ["all"]
+    assert receive(tmp_path / "nothing", GpuFolders(tmp_path / "home")) == [INDEX]

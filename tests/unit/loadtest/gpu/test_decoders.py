@@ -84,8 +84,7 @@ def test_failed_part_outweighs_goals_and_a_timeout_is_no_pass():
     ratios = measured(b1=100.0, b8=100.0, wide=100.0).ratios()
 
     assert (
-        verdict_of(ratios, {"multi_token_calls": "x"}, is_timed_out=True, is_rehearsal=True)
-        is Verdict.FAILED
+        verdict_of(ratios, {"chained": "x"}, is_timed_out=True, is_rehearsal=True) is Verdict.FAILED
     )
     assert verdict_of(ratios, {}, is_timed_out=True, is_rehearsal=False) is Verdict.TIMED_OUT
 
@@ -105,7 +104,7 @@ def small(monkeypatch):
 
 
 def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
-    """Steps, prompts, multi-token calls and transformers are; no pass beats reading its bytes."""
+    """Steps, prompts, chained steps and transformers are; no pass beats reading its bytes."""
     status, result = run(engine_limits, tmp_path)
 
     facts = result["facts"]
@@ -116,18 +115,18 @@ def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
     ]
     assert all(0 < each["limit_us"] < min(each["launched_us"], each["graph_us"]) for each in steps)
     assert facts["prompts"]["tiny"]["num_tokens"] == 256
-    assert len(facts["multi_token_calls"]) == 6
+    assert len(facts["chained"]) == 6
     assert len(facts["transformers_tiny"]) == 4
 
 
 def test_part_that_raises_does_not_stop_the_others(small, tmp_path, monkeypatch, one_thread):
     """A part raises if its shape does not fit into memory, for example."""
-    monkeypatch.setattr(engine_limits, "multi_token_times", lambda *_: 1 / 0)
+    monkeypatch.setattr(engine_limits, "chained_times", lambda *_: 1 / 0)
 
     status, result = run(engine_limits, tmp_path)
 
     assert (status, result["verdict"]) == (1, "failed")
-    assert "ZeroDivisionError" in result["facts"]["errors"]["multi_token_calls"]
+    assert "ZeroDivisionError" in result["facts"]["errors"]["chained"]
     assert len(result["facts"]["transformers_tiny"]) == 4
 
 

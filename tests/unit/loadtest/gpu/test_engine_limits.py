@@ -26,7 +26,7 @@ def rehearse(tmp_path, monkeypatch, one_thread):
 
     sizes = replace(REHEARSED, steps=(("tiny", (1,)),), peers=(), num_prompt_tokens=64)
     monkeypatch.setattr(engine_limits, "REHEARSED", sizes)
-    monkeypatch.setattr(engine_limits.Bench, "_multi_token_calls", lambda _: None)
+    monkeypatch.setattr(engine_limits.Bench, "_chained", lambda _: None)
     return run
 
 
@@ -55,7 +55,7 @@ def test_rehearsal_counts_measurements_and_states_its_conditions(rehearse):
     assert (status, result["verdict"], result["figure"]) == (0, "passed", "4 measurements")
     assert result["facts"]["num_context_tokens"] == NUM_CONTEXT_TOKENS
     assert list(result["facts"]["seconds"]) == [
-        *("device", "steps of tiny (1,)", "prompt of tiny", "multi_token_calls"),
+        *("device", "steps of tiny (1,)", "prompt of tiny", "chained"),
     ]
 
 

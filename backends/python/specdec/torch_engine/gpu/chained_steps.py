@@ -79,7 +79,7 @@ class ChainedSteps:
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
         """Capture the chains of each bucket with one row and at most MAX_SEQUENCES sequences.
 
-        Without a `pool` nothing is captured, and the steps are called.
+        Without a `pool` nothing is captured, and each step is called directly.
         """
         buckets = [
             each for each in buckets if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
@@ -110,7 +110,7 @@ class ChainedSteps:
                 self._graphs[bucket, num_steps] = StepGraph(chain, pool)
 
     def fits(self, cache: KVCache, num_sequences: int, num_tokens: int) -> bool:
-        """Return whether `num_sequences` sequences of `cache` can have chained steps.
+        """Return whether the steps of `num_sequences` sequences of `cache` can be chained.
 
         `num_tokens` is the length of the longest one after the last step.
         """
