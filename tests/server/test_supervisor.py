@@ -26,7 +26,7 @@ from specdec.loadtest.reliability.scenarios.deaths import (
     UNREADY_LIMIT_S,
     inject,
 )
-from specdec.loadtest.reliability.scenarios.stops import DRAIN_S, stop_in
+from specdec.loadtest.reliability.scenarios.stops import DRAIN_S, LONG_STREAMS, STARTING, stop_in
 from tests.server.live import MODEL_REPOSITORY, num_inflight
 from tests.waiting import wait_for
 
@@ -133,18 +133,18 @@ def test_next_start_clears_what_a_killed_server_left():
 
 
 @pytest.mark.parametrize(
-    ("situation", "limit_s", "outcomes"),
+    ("state", "limit_s", "outcomes"),
     [
-        ("streams longer than the drain limit", DRAIN_S + STOP_GRACE_S, {"shutting_down"}),
-        ("during start-up", STOP_GRACE_S, set()),
+        pytest.param(LONG_STREAMS, DRAIN_S + STOP_GRACE_S, {"shutting_down"}, id=LONG_STREAMS.name),
+        pytest.param(STARTING, STOP_GRACE_S, set(), id=STARTING.name),
     ],
 )
-def test_stop_ends_in_time_and_leaves_nothing(situation, limit_s, outcomes):
+def test_stop_ends_in_time_and_leaves_nothing(state, limit_s, outcomes):
     """The server exits with 0 in time, every stream gets `shutting_down`, and nothing is left.
 
     That includes processes, shared memory and crashes in the kernel's log.
     """
-    result = asyncio.run(stop_in(situation, MODEL_REPOSITORY))
+    result = asyncio.run(stop_in(state, MODEL_REPOSITORY))
 
     assert result.status == 0
     assert result.seconds < limit_s

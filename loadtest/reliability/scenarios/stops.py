@@ -63,10 +63,11 @@ KEEP_ALIVE = ServerState("idle keep-alive connections")
 OPEN_STREAM = ServerState("open gRPC stream, idle")
 STARTING = ServerState("during start-up")
 STREAMING = ServerState("8 gRPC and 4 HTTP streams", 8, 4, outcomes=frozenset({WHOLE}))
+LONG_STREAMS = ServerState("streams longer than the drain limit", num_grpc=8, max_tokens=4000)
 STATES = (
     ServerState("idle"),
     STREAMING,
-    ServerState("streams longer than the drain limit", num_grpc=8, max_tokens=4000),
+    LONG_STREAMS,
     KEEP_ALIVE,
     OPEN_STREAM,
     STARTING,
@@ -135,13 +136,12 @@ async def stop_in(state: ServerState, repository: Path) -> StopResult:
                 command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
             )
         marks = f"{REGION_PREFIX}{process.pid}_"
-        if state is STARTING:
-            await asyncio.to_thread(_wait_until_loading, process, pid_file)
-        elif not await asyncio.to_thread(comes_up, process, settings):
-            process.kill()
-            raise TimeoutError((folder / "log").read_text()[-2000:])
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(process.kill)  # Ends the server if the bench itself fails.
+            stack.callback(_kill, process)  # Ends the server if the bench itself fails.
+            if state is STARTING:
+                await asyncio.to_thread(_wait_until_loading, process, pid_file)
+            elif not await asyncio.to_thread(comes_up, process, settings):
+                raise TimeoutError((folder / "log").read_text()[-2000:])
             running = await _bring_into(state, settings, stack)
             num_open = sum(not each.done() for each in running)
             start_s = time.monotonic()
@@ -182,8 +182,12 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait(END_LIMIT_S)
     except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+        return _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> int:
+    process.kill()
+    return process.wait()
 
 
 async def _bring_into(

@@ -133,7 +133,7 @@ def controller():
 
 
 def routed(label="sql"):
-    """Return the situation of a task that is configured to use draft_code."""
+    """Return the traits of a request whose task is configured to use draft_code."""
     return RequestTraits(
         label,
         "greedy",
