@@ -225,3 +225,16 @@ def test_loads_are_grouped_by_powers_of_two():
     """Any number of requests in flight has a bucket."""
     found = [load_bucket(load) for load in (0, 1, 2, 3, 4, 5, 8, 9, 48)]
     assert found == [0, 0, 1, 2, 2, 3, 3, 4, 6]
+
+
+def test_rare_drafter_does_not_look_slow():
+    """Two rounds of 25 ms among 2,000 without the drafter: the prior costs no more than a share."""
+    costs, rng = CostEstimates(), random.Random(1)
+    for number in range(2000):
+        is_drafted = number in {100, 200}
+        choice = Choice("draft", 3) if is_drafted else Choice(COPY)
+        rows = 4 if is_drafted else rng.randint(1, 8)
+        time_s = 0.025 if is_drafted else 0.010 + 0.0002 * rows
+        costs.add(Step(choice, 1, 1, rows, 100), time_s * rng.lognormvariate(0, 0.1), NOW_S)
+
+    assert 0.010 < seconds(costs, Choice("draft", 3), rows=4) < 0.030

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specdec.steering.choices import Choice
-from specdec.steering.estimates import PRIOR_ROUNDS, Array, Means, solve
+from specdec.steering.estimates import PRIOR_ROUNDS, Array, Means, solve, usual_features
 
 MAX_OUTLIER = 4.0
 """Most that a round counts, as a multiple of its expected time: a stall says little of passes."""
 
 PART_SHARE = 0.03
-"""Prior cost of each row, request in the loop or draft token, as a share of the whole round."""
+"""Prior cost of each row, request in the loop or draft token, as a share of the whole round; of as
+many as there usually are in a round that has any."""
 
 
 class PassFeatures(NamedTuple):
@@ -256,12 +257,7 @@ class CostEstimates:
         names = sorted({key.drafter for key, _ in self._steps.items() if key.num_tokens})
         whole, own = self._products(names, None), self._products(names, bucket)
         mean_s = whole[0, 1] / whole[1, 1]
-        prior = np.divide(
-            PART_SHARE * mean_s * whole[1, 1],
-            whole[1, 1:],
-            out=np.full(len(whole) - 1, 0.0),
-            where=whole[1, 1:] > 0,
-        )
+        prior = PART_SHARE * mean_s / usual_features(whole)
         prior[0] = mean_s
         found = solve(own, solve(whole, prior, num_loose=1), num_loose=1)
         return _Line(

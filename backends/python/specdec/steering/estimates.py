@@ -143,6 +143,15 @@ class Means(Generic[Key]):
                 self._means[key] = mean
 
 
+def usual_features(products: Array) -> Array:
+    """Return the usual value of each feature in the rounds that have it; 1 if none has it.
+
+    `products` as in `solve`.
+    """
+    squares, sums = np.diag(products)[1:], products[1, 1:]
+    return np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
+
+
 def solve(products: Array, prior: Array, *, num_loose: int = 0, is_signed: bool = False) -> Array:
     """Return the coefficients of a linear fit, shrunk towards `prior`.
 
@@ -151,9 +160,7 @@ def solve(products: Array, prior: Array, *, num_loose: int = 0, is_signed: bool 
     the first `num_loose`, which soon follow the rounds. Coefficients are not negative unless
     `is_signed`: of two features that correlate one would otherwise take too much.
     """
-    squares, sums = np.diag(products)[1:], products[1, 1:]
-    usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
-    squared = np.maximum(usual**2, np.finfo(np.float64).eps)
+    squared = np.maximum(usual_features(products) ** 2, np.finfo(np.float64).eps)
     ridge: Array = np.asarray(PRIOR_ROUNDS * squared, dtype=np.float64)
     ridge[:num_loose] = ridge[:num_loose] / DECAY_ROUNDS
     system, right = products[1:, 1:] + np.diag(ridge), products[1:, 0] + ridge * prior
