@@ -177,6 +177,7 @@ def test_environment_of_the_user_is_respected():
 
     assert environment["OMP_NUM_THREADS"] == "7"
     assert environment["TOKENIZERS_PARALLELISM"] == "false"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
     assert "LD_LIBRARY_PATH" not in environment
 
 

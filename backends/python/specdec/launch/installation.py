@@ -123,6 +123,9 @@ def server_environment(
         "MKL_NUM_THREADS": num_cpus,
         # A model's idle workers must not spin on cores that are needed to send its answer.
         "GOMP_SPINCOUNT": "10000",
+        # NumPy solves systems of a dozen equations for the controller. While the engines use all
+        # cores, several threads would wait milliseconds for one another.
+        "OPENBLAS_NUM_THREADS": "1",
         # Requests have threads of their own already.
         "TOKENIZERS_PARALLELISM": "false",
         # A server must not use the network to load models.
