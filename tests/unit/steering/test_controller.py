@@ -208,6 +208,20 @@ def test_choice_is_tried_again_once_its_evidence_has_faded(drafter, is_tried):
     assert (drafter in tried) is is_tried
 
 
+def test_later_change_to_a_draft_engine_counts_the_time_to_read_the_prompt():
+    """It counts once: an engine that has read the prompt costs its drafts only."""
+    controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
+    learn(controller, SITUATION, "draft", 2, 0.013, num_rounds=50)
+    for _ in range(50):
+        controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.010)
+        controller.learn_first_draft("draft", 100, 2.0)
+    later = replace(START, is_start=False)
+
+    assert controller.choose(SITUATION, later).drafter != "draft"
+    has_read = replace(later, readers=frozenset(["draft"]))
+    assert controller.choose(SITUATION, has_read).drafter == "draft"
+
+
 UNTRIED = replace(SITUATION, candidates=(*SITUATION.candidates, Candidate("new", (2,))))
 
 

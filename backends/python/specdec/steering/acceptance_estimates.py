@@ -80,7 +80,8 @@ class AcceptanceKey(NamedTuple):
     """A position of a draft, or one of the quantities named above."""
 
     def with_quantity(self, quantity: str | int) -> AcceptanceKey:
-        return self._replace(quantity=quantity)
+        task, drafter, beyond, band, _ = self
+        return AcceptanceKey(task, drafter, beyond, band, quantity)
 
 
 class AcceptanceEstimates:

@@ -8,7 +8,8 @@ are read meanwhile, and draft tokens. The fit of a load is shrunk towards the fi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,21 +123,16 @@ class Step:
         return Step(choice, num, num_looping, num * num_rows, self.num_context, num)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Line:
-    """The linear fit of one load."""
+    """The linear fit of one load: seconds per unit of each feature, without and with a drafter."""
 
-    pass_s: Array
-    drafting_s: dict[str, Array] = field(default_factory=dict)
-
-    def seconds(self, drafter: str, features: Array) -> float:
-        """Return the fit's value for features of a step, or of their mean."""
-        of_drafter = self.drafting_s.get(drafter, np.zeros(NUM_DRAFT))
-        return float(features[:NUM_PASS] @ self.pass_s + features[NUM_PASS:] @ of_drafter)
+    plain: Array
+    by_drafter: dict[str, Array]
 
     def coefficients(self, drafter: str) -> Array:
-        of_drafter = self.drafting_s.get(drafter, np.zeros(NUM_DRAFT))
-        return np.concatenate([self.pass_s, of_drafter])
+        """Return the coefficients of a step's features."""
+        return self.by_drafter.get(drafter, self.plain)
 
 
 class CostEstimates:
@@ -182,16 +178,18 @@ class CostEstimates:
 
     def predict(self, step: Step, now_s: float) -> tuple[float, float]:
         """Return the seconds expected of a step, and their standard error."""
-        key, line = step.key, self._line(step.key.bucket)
-        expected_s = line.seconds(key.drafter, step.features)
+        key = step.key
+        coefficients = self._line(key.bucket).coefficients(key.drafter)
+        expected_s = float(step.features @ coefficients)
         weight, variance = self._steps.weight(key, now_s), 0.0
         if weight:
             products = self._steps.value(key)
-            rest = np.concatenate([[1.0], -line.coefficients(key.drafter)])
-            off_s = float(rest @ products[:, 1])
-            variance = max(0.0, float(rest @ products @ rest) - off_s**2)
+            residuals = products[:, 0] - products[:, 1:] @ coefficients
+            off_s = float(residuals[1])
+            mean_square = float(residuals[0] - residuals[1:] @ coefficients)
+            variance = max(0.0, mean_square - off_s**2)
             expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
-        least_s = PART_SHARE * float(line.pass_s[0]) + float(np.finfo(float).eps)
+        least_s = PART_SHARE * float(coefficients[0]) + sys.float_info.epsilon
         expected_s = float(max(expected_s, least_s))
         # The prior's standard deviation is its mean. Rounds with other draft lengths are evidence
         # for this one too.
@@ -253,18 +251,19 @@ class CostEstimates:
     def _solve(self, bucket: int) -> _Line:
         """Fit one line to the steps of all loads, and with it as prior one to this load."""
         if not self._steps:
-            return _Line(np.zeros(NUM_PASS))
+            return _Line(np.zeros(NUM_PASS + NUM_DRAFT), {})
         names = sorted({key.drafter for key, _ in self._steps.items() if key.num_tokens})
         whole, own = self._products(names, None), self._products(names, bucket)
         mean_s = whole[0, 1] / whole[1, 1]
         prior = PART_SHARE * mean_s / usual_features(whole)
         prior[0] = mean_s
         found = solve(own, solve(whole, prior, num_loose=1), num_loose=1)
+        passes, drafting = found[:NUM_PASS], found[NUM_PASS:].reshape(-1, NUM_DRAFT)
         return _Line(
-            found[:NUM_PASS],
+            np.concatenate([passes, np.zeros(NUM_DRAFT)]),
             {
-                name: found[NUM_PASS + NUM_DRAFT * number :][:NUM_DRAFT]
-                for number, name in enumerate(names)
+                name: np.concatenate([passes, own])
+                for name, own in zip(names, drafting, strict=True)
             },
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from specdec.steering.acceptance_estimates import Acceptance, AcceptanceEstimates
 from specdec.steering.choices import (
@@ -41,6 +42,12 @@ class RequestProgress:
     """Whether it is the request's first choice."""
     can_read: bool = True
     """Whether a head has read the whole context, or would read it with the prompt."""
+    readers: frozenset[str] = frozenset()
+    """Draft engines that have read the prompt."""
+
+    def must_read(self, candidate: Candidate) -> bool:
+        """Return whether the drafter would first have to read the prompt."""
+        return self.is_start if candidate.is_head else candidate.name not in self.readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,20 @@ class _Copies:
 NO_COPIES = _Copies(0.0, 1.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnRounds:
+    """The rounds of a choice without a copy."""
+
+    tokens: float = 1.0
+    """Expected tokens of a round."""
+    error: float = 0.0
+    """Their standard error."""
+    num_drafted: float = 0.0
+    """Expected draft tokens."""
+    head_depth: int = 0
+    """Depth of a head's draft; 0 if no head drafts."""
+
+
 class Predictor:
     """Predicts the speeds of one request's choices. Callers hold the controller's lock."""
 
@@ -105,41 +126,48 @@ class Predictor:
             seconds, error_s = self._seconds(OFF_CHOICE, 1)
             found[OFF_CHOICE] = Speed(1 / seconds, error_s / seconds)
         if self._traits.max_copy_tokens:
-            found[COPY_CHOICE] = self._speed(COPY_CHOICE, None)
+            found[COPY_CHOICE] = self._speed(COPY_CHOICE, _OwnRounds())
         for candidate in self._traits.candidates:
             if not candidate.is_head or self._progress.is_start or self._progress.can_read:
-                for length in candidate.lengths:
-                    choice = Choice(candidate.name, length)
-                    found[choice] = self._speed(choice, candidate)
+                found.update(self._speeds_of(candidate))
         return found
 
-    def _speed(self, choice: Choice, candidate: Candidate | None) -> Speed:
-        """Predict the speed of rounds with this choice, some of which verify a copy."""
-        tokens, error, num_drafted, reading_s = 1.0, 0.0, 0.0, 0.0
-        head_depth = 0
-        if candidate is not None:
-            depth = candidate.depth(choice.num_tokens)
-            own = self._estimate(EstimatedDrafter(candidate.name), depth)
+    def _speeds_of(self, candidate: Candidate) -> dict[Choice, Speed]:
+        """Predict the speeds of all draft lengths of one drafter."""
+        drafter, num_context = EstimatedDrafter(candidate.name), self._progress.num_context
+        own = self._estimate(drafter, candidate.depth(candidate.lengths[-1]))
+        reading_s = 0.0
+        if self._progress.must_read(candidate):
+            reading_s = self._costs.reading_s(
+                candidate.name, num_context, is_head=candidate.is_head
+            )
+        found = {}
+        for length in candidate.lengths:
+            depth, choice = candidate.depth(length), Choice(candidate.name, length)
             tokens = own.expected_tokens(depth)
-            error = own.expected_tokens(depth, 1) - tokens
-            num_drafted = own.proposes * choice.num_tokens
-            head_depth = depth if candidate.is_head else 0
-            if self._progress.is_start:
-                num_context = self._progress.num_context
-                reading_s = self._costs.reading_s(
-                    candidate.name, num_context, is_head=candidate.is_head
-                )
-        copies = self._copies(head_depth)
-        share = copies.share_beside(tokens)
+            rounds = _OwnRounds(
+                tokens=tokens,
+                error=own.expected_tokens(depth, 1) - tokens,
+                num_drafted=own.proposes * length,
+                head_depth=depth if candidate.is_head else 0,
+            )
+            found[choice] = self._speed(choice, rounds, reading_s)
+        return found
+
+    def _speed(self, choice: Choice, rounds: _OwnRounds, reading_s: float = 0.0) -> Speed:
+        """Predict the speed of rounds with this choice, some of which verify a copy."""
+        copies = self._copies(rounds.head_depth)
+        share = copies.share_beside(rounds.tokens)
         # A head makes its next draft in each pass, a draft engine only for rounds without a copy.
-        beside = COPY_CHOICE if candidate is None or not candidate.is_head else choice
-        own_s, own_error_s = self._seconds(choice, 1 + num_drafted)
+        beside = choice if rounds.head_depth else COPY_CHOICE
+        own_s, own_error_s = self._seconds(choice, 1 + rounds.num_drafted)
         copy_s, copy_error_s = self._seconds(beside, 1 + copies.num_drafted) if share else (0, 0)
-        round_tokens = share * copies.tokens + (1 - share) * tokens
+        round_tokens = share * copies.tokens + (1 - share) * rounds.tokens
         round_s = share * copy_s + (1 - share) * own_s
         token_s = round_s / round_tokens + reading_s / self._num_expected
         error_s = share * copy_error_s + (1 - share) * own_error_s
-        return Speed(1 / token_s, math.hypot((1 - share) * error / round_tokens, error_s / round_s))
+        tokens_error = (1 - share) * rounds.error / round_tokens
+        return Speed(1 / token_s, math.hypot(tokens_error, error_s / round_s))
 
     def _seconds(self, choice: Choice, num_rows: float) -> tuple[float, float]:
         return self._costs.predict(self._plain.with_drafter(choice, num_rows), self._now_s)
@@ -148,7 +176,18 @@ class Predictor:
         """Return the copies used beside a head's draft of `head_depth`; 0 if no head drafts."""
         if self._traits.max_copy_tokens <= least_beyond(head_depth):
             return NO_COPIES
-        found = self._estimate(LONG_COPIES if head_depth else COPIES, 0)
+        return self._long_copies if head_depth else self._any_copies
+
+    @cached_property
+    def _any_copies(self) -> _Copies:
+        return self._copies_of(COPIES)
+
+    @cached_property
+    def _long_copies(self) -> _Copies:
+        return self._copies_of(LONG_COPIES)
+
+    def _copies_of(self, drafter: EstimatedDrafter) -> _Copies:
+        found = self._estimate(drafter, 0)
         return _Copies(found.proposes, 1 + found.mean_accepted, found.mean_drafted)
 
     def _estimate(self, drafter: EstimatedDrafter, num_positions: int) -> Acceptance:

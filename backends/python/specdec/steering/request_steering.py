@@ -184,6 +184,7 @@ class RequestSteering:
             num_left=num_left,
             is_start=self._num_rounds == 0,
             can_read=can_read,
+            readers=frozenset(self._readers),
         )
         if self._traits.is_fixed:
             self._num_left_of_choice = num_left
