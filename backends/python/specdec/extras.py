@@ -9,8 +9,17 @@ _MODULES = {
     "torch": _TORCH,
     "tracing": frozenset(("opentelemetry",)),
     "server": _TORCH
-    | {"accelerate", "gguf", "google", "grpc", "pytriton", "tomli", "tritonclient"},
-    "loadtest": _CLIENTS | {"locust", "matplotlib", "psutil", "scipy"},
+    | {
+        "accelerate",
+        "gguf",
+        "google",
+        "grpc",
+        "prometheus_client",
+        "pytriton",
+        "tomli",
+        "tritonclient",
+    },
+    "loadtest": _CLIENTS | {"locust", "matplotlib", "prometheus_client", "psutil", "scipy"},
 }
 """Modules by extra, small extras before the larger ones that include them."""
 
