@@ -109,9 +109,9 @@ def counters_of(page: str, drafter: str) -> Counters:
     Requests are counted for all drafters. Raises ValueError for a text that is no metrics page.
     """
     sums: defaultdict[str, float] = defaultdict(float)
-    for name, labels, value in samples_on(page):
-        if name == _REQUESTS or labels.get("drafter") == drafter:
-            sums[name] += value
+    for sample in samples_on(page):
+        if sample.name == _REQUESTS or sample.labels.get("drafter") == drafter:
+            sums[sample.name] += sample.value
     return Counters(
         num_rounds=sums["specdec_num_drafts_total"],
         num_draft_tokens=sums["specdec_num_draft_tokens_total"],
