@@ -11,7 +11,7 @@ import numpy as np
 from specdec.builder.checkpoints.files import read_config
 from specdec.builder.checkpoints.vocabulary import SharedVocabulary
 from specdec.builder.errors import BuildError
-from specdec.drafting.translating import TARGET_IDS_FILE
+from specdec.drafting.models.translating import TARGET_IDS_FILE
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

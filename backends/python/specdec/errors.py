@@ -79,7 +79,7 @@ class EngineFailedError(SpecdecError):
     """An engine failed or cannot be reached.
 
     The client gets this error only for the target. If a draft engine fails, the round goes on
-    without a draft (drafting/engine.py).
+    without a draft (drafting/models/engine.py).
     """
 
     error_type = "engine_failed"

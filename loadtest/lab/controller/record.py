@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.options import bench_parser
 from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts

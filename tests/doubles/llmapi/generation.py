@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specdec.acceptance.sampling import SamplingParams
-from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.local_calls import LocalCalls
 from specdec.engines.wire.sampling_inputs import Sampling

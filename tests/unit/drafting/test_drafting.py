@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from specdec.drafting.engine import FIRST_PAUSE_S, LONGEST_PAUSE_S, DraftHealth, EngineDrafter
-from specdec.drafting.first import FirstProposal
+from specdec.drafting.combining.first import FirstProposal
+from specdec.drafting.models.engine import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    DraftHealth,
+    EngineDrafter,
+)
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import Draft
 from specdec.errors import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from specdec.drafting.head import HeadShape
-from specdec.drafting.lookup import LookupDrafter
-from specdec.drafting.prediction import PredictionDrafter
+from specdec.drafting.copying.lookup import LookupDrafter
+from specdec.drafting.copying.prediction import PredictionDrafter
+from specdec.drafting.models.head import HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.loop import Context, speculate

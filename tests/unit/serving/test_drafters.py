@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
-from specdec.drafting.ahead import AheadDrafter
 from specdec.drafting.asked import read_drafter
-from specdec.drafting.first import FirstProposal
-from specdec.drafting.late import LateDrafter
+from specdec.drafting.combining.first import FirstProposal
+from specdec.drafting.combining.late import LateDrafter
+from specdec.drafting.combining.tree import TreeDrafter
+from specdec.drafting.combining.vote import VoteDrafter
+from specdec.drafting.models.ahead import AheadDrafter
 from specdec.drafting.registry import RESERVED
-from specdec.drafting.tree import TreeDrafter
-from specdec.drafting.vote import VoteDrafter
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
 from specdec.serving import drafters

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult
 from specdec.steering.choices import COPIES, LONG_COPIES, SHORT_COPY
 from specdec.steering.copying import CopyWatch, copy_result

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specdec.drafting import lookup, prediction, scripted, suffix
+from specdec.drafting import scripted
+from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
-from specdec.drafting.late import LateDrafter
+from specdec.drafting.copying import lookup, prediction, suffix
 from specdec.drafting.names import AUTO, ENGINE, LOOKUP, PREDICTION, SUFFIX, TREE, VOTE
 from specdec.drafting.protocol import Drafter
 from specdec.steering.choices import NONE

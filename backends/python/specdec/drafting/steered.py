@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specdec.drafting.head import HeadDrafter, HeadShape
-from specdec.drafting.prediction import PredictionDrafter
+from specdec.drafting.copying.prediction import PredictionDrafter
+from specdec.drafting.models.head import HeadDrafter, HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from specdec.drafting.translating import TARGET_IDS_FILE, TranslatingDraft
+from specdec.drafting.models.translating import TARGET_IDS_FILE, TranslatingDraft
 from specdec.engines.protocol import DraftEngine
 from specdec.errors import ConfigurationError
 from specdec.serving.text.tokenizing import Tokenizer

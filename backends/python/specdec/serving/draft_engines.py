@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from specdec.drafting.ahead import AheadDrafter
-from specdec.drafting.engine import DraftHealth, EngineDrafter
+from specdec.drafting.models.ahead import AheadDrafter
+from specdec.drafting.models.engine import DraftHealth, EngineDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import DrafterId
 from specdec.engines.calls import EngineCalls, Engines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.drafting.head import TREE_DEPTH, HeadShape
+from specdec.drafting.models.head import TREE_DEPTH, HeadShape
 from specdec.drafting.names import AUTO
 from specdec.drafting.registry import HEAD_TREE, DrafterId
 from specdec.engines.wire.sampling_inputs import REJECTION

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from specdec.drafting.combining.first import FirstProposal
+from specdec.drafting.combining.late import LateDrafter
+from specdec.drafting.combining.tree import TreeDrafter
+from specdec.drafting.combining.vote import VoteDrafter
 from specdec.drafting.context import DrafterContext
-from specdec.drafting.first import FirstProposal
-from specdec.drafting.late import LateDrafter
+from specdec.drafting.copying.suffix import Memory
 from specdec.drafting.names import AUTO, PREDICTION, TREE, VOTE
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import (
@@ -20,9 +23,6 @@ from specdec.drafting.registry import (
 )
 from specdec.drafting.scripted import Scripts
 from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
-from specdec.drafting.suffix import Memory
-from specdec.drafting.tree import TreeDrafter
-from specdec.drafting.vote import VoteDrafter
 from specdec.engines.calls import Engines
 from specdec.engines.wire.sampling_inputs import OFF
 from specdec.serving.cross_vocabulary import CrossVocabularyDraft

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.lookup import LONG_MATCH, LookupDrafter
-from specdec.drafting.matching import MAX_MATCH, MIN_MATCH, longest_matches
+from specdec.drafting.copying.lookup import LONG_MATCH, LookupDrafter
+from specdec.drafting.copying.matching import MAX_MATCH, MIN_MATCH, longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL
 from specdec.steering.choices import SHORT_COPY
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specdec.drafting.head import TREE_DEPTH, HeadDrafter, HeadShape
+from specdec.drafting.models.head import TREE_DEPTH, HeadDrafter, HeadShape
 from tests.unit.scripted import make_round
 
 CONTEXT = np.arange(5, dtype=np.int32)

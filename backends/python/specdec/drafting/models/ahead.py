@@ -23,8 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from specdec.drafting.models.waiting import WaitMeter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.drafting.waiting import WaitMeter
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 

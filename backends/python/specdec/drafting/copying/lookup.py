@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
-from specdec.drafting.late import LateDrafter
-from specdec.drafting.matching import longest_matches
+from specdec.drafting.copying.matching import longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round

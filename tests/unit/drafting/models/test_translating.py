@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.translating import CONTEXT_STEP, TranslatingDraft
+from specdec.drafting.models.translating import CONTEXT_STEP, TranslatingDraft
 from specdec.engines.protocol import Draft
 from specdec.serving.text.tokenizing import Tokenizer
 
-CHECKPOINT = Path(__file__).parents[3] / "model_repository/target/1/checkpoint"
+CHECKPOINT = Path(__file__).parents[4] / "model_repository/target/1/checkpoint"
 CONTEXT = "Once upon a time there was a"
 GOES_ON = " ship 🚀 that sailed at noon."
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting import suffix
-from specdec.drafting.prediction import PredictionDrafter
-from specdec.drafting.suffix import Memory, SuffixDrafter
+from specdec.drafting.copying import suffix
+from specdec.drafting.copying.prediction import PredictionDrafter
+from specdec.drafting.copying.suffix import Memory, SuffixDrafter
 from specdec.loop import Context, speculate
 from specdec.rounds import Round
 from tests.unit.scripted import PROMPT, KnowingTarget

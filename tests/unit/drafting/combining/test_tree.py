@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from specdec.acceptance.chance import SeededChance
 from specdec.acceptance.sampling import SamplingParams
 from specdec.acceptance.trees import verify_tree_by_rejection
+from specdec.drafting.combining.tree import merge, side_by_side
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.drafting.tree import merge, side_by_side
 from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.torch_engine.sampler import distribution_of
 from specdec.torch_engine.scheduling.tree import add_tree, paths_of

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdec.drafting.combining.vote import elect
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.drafting.vote import elect
 
 
 def ballot(tokens, source, probability=0.5):

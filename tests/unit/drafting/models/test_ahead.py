@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from specdec.acceptance.exact import verify_chain
 from specdec.acceptance.noise import gumbel
-from specdec.drafting.ahead import MAX_RUNNING, AheadDrafter
-from specdec.drafting.engine import DraftHealth, EngineDrafter
+from specdec.drafting.models.ahead import MAX_RUNNING, AheadDrafter
+from specdec.drafting.models.engine import DraftHealth, EngineDrafter
 from specdec.drafting.protocol import NO_PROPOSAL
 from specdec.engines.protocol import Draft, Verification
 from specdec.errors import DraftTimeoutError, EngineFailedError

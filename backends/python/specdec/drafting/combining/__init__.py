@@ -1,0 +1,1 @@
+"""Drafters that combine, order or delay the proposals of others."""

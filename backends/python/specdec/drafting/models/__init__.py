@@ -1,0 +1,1 @@
+"""Drafters that ask a model: a draft engine, or the target's head."""
