@@ -15,12 +15,12 @@ from specdec.launch.launcher import TritonServer, port_from_environment
 from specdec.loadtest.reliability.kit.crashes import CrashWatch
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
-from tests.server.collector import collecting
-from tests.server.doors import make_repository_of_doors
-from tests.server.faulty import make_faulty_repository
-from tests.server.live import MODEL_REPOSITORY
-from tests.server.orchestrators import add_orchestrator
-from tests.server.untrained import repository_with_untrained_head
+from tests.server.support.collector import collecting
+from tests.server.support.doors import make_repository_of_doors
+from tests.server.support.faulty import make_faulty_repository
+from tests.server.support.live import MODEL_REPOSITORY
+from tests.server.support.orchestrators import add_orchestrator
+from tests.server.support.untrained import repository_with_untrained_head
 
 ENGINES = ("torch", "compiled")
 SERVERS = ("server", "faulty_server", "doors", "colocated")

@@ -27,7 +27,7 @@ from specdec.deployment.manifest import MANIFEST_FILE, Manifest
 from specdec.steering.controller import Controller
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
-from tests.server.live import MODEL_REPOSITORY
+from tests.server.support.live import MODEL_REPOSITORY
 from tests.unit.orchestrator_settings import settings_of
 from tests.unit.steering.test_state_file import taught
 
