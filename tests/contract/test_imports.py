@@ -44,10 +44,9 @@ TORCH_ENGINE_ORDER = (
 )
 SERVING_ORDER = (
     ("tracing", "metrics", "request"),
-    ("text", "admission", "control_plane", "drafter_reports"),
-    ("task_labels", "cross_vocabulary", "llmapi_requests"),
+    ("text", "admission", "control_plane"),
+    ("task_labels", "llmapi_requests"),
     ("request_context", "job"),
-    ("draft_lengths", "draft_engines"),
     ("answer_metrics", "outputs"),
     ("drafters", "answer"),
     ("job_builder", "responder"),

@@ -10,7 +10,7 @@ from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.errors import UnsupportedError
 from specdec.token_texts import read_token_texts
-from tests.unit.serving.test_text_stream import CHECKPOINT
+from tests.unit.serving.text.test_text_stream import CHECKPOINT
 
 LETTERS = st.text("ab ", min_size=1, max_size=4).map(str.encode)
 VOCABULARIES = st.lists(st.one_of(LETTERS, st.just(b"")), min_size=1, max_size=40)

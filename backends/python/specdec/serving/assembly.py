@@ -23,9 +23,9 @@ from specdec.serving.admission.server_watch import ServerWatch
 from specdec.serving.admission.tenant_shares import TenantShares
 from specdec.serving.answer import Answerer, read_round_delay_s
 from specdec.serving.control_plane import ControlPlane
-from specdec.serving.cross_vocabulary import CrossVocabularyDraft
-from specdec.serving.drafter_reports import DrafterReports
-from specdec.serving.drafters import DrafterFactory
+from specdec.serving.drafters.building import DrafterFactory
+from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
+from specdec.serving.drafters.reports import DrafterReports
 from specdec.serving.job_builder import JobBuilder
 from specdec.serving.metrics.definitions import Gauge
 from specdec.serving.metrics.recorder import MetricsRecorder

@@ -12,7 +12,7 @@ from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
 from specdec.errors import UnsupportedError
 from specdec.serving.admission.admission import AdmittedRequest
-from specdec.serving.drafters import DrafterFactory
+from specdec.serving.drafters.building import DrafterFactory
 from specdec.serving.job import Job, JobEngines
 from specdec.serving.llmapi_requests import llmapi_target
 from specdec.serving.request.prompt_log import PromptLog

@@ -17,7 +17,7 @@ import numpy.typing as npt
 DECAY_ROUNDS = 512
 """Exponential decay of old evidence: after 512 newer rounds a round weighs 1/e."""
 
-HALF_LIFE_S = 1800.0
+HALF_LIFE_S = 300.0
 """Seconds without new rounds in which a mean loses half its weight, so that the choice is explored
 again."""
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from specdec.builder.checkpoints.vocabulary import shared_vocabulary
 from specdec.builder.importing.llama2c import import_llama2c
 from specdec.builder.repository.restricting import restrict
-from specdec.serving.cross_vocabulary import CrossVocabularyDraft
+from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.builder.tokenizer_files import PIECES, write_byte_level, write_llama2c
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama

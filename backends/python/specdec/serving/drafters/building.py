@@ -25,9 +25,9 @@ from specdec.drafting.scripted import Scripts
 from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.engines.calls import Engines
 from specdec.engines.wire.sampling_inputs import OFF
-from specdec.serving.cross_vocabulary import CrossVocabularyDraft
-from specdec.serving.draft_engines import DraftEngines
-from specdec.serving.draft_lengths import DraftLengths
+from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
+from specdec.serving.drafters.draft_engines import DraftEngines
+from specdec.serving.drafters.draft_lengths import DraftLengths
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings

@@ -14,8 +14,8 @@ from specdec.engines.calls import EngineCalls, Engines
 from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine
 from specdec.engines.wire.sampling_inputs import Sampling
-from specdec.serving.cross_vocabulary import CrossVocabularyDraft
-from specdec.serving.draft_lengths import DraftLengths
+from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
+from specdec.serving.drafters.draft_lengths import DraftLengths
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.admission import max_open_calls

@@ -382,7 +382,7 @@ for line in sys.stdin:
 
 def test_worker_needs_only_its_own_peers_packages():
     """The loop of a worker and the protocol import nothing beyond the standard library."""
-    root = str(Path(__file__).parents[3] / "backends" / "python")
+    root = str(Path(__file__).parents[5] / "backends" / "python")
     code = (
         f"import sys; sys.path.insert(0, {root!r}); import specdec.loadtest.lab.peers.workers.loop"
     )
@@ -398,7 +398,7 @@ def test_prompts_of_many_streams_come_from_the_whole_file():
 
 def test_more_streams_than_prompts_are_refused(capsys):
     """The message names limit and value. A prompt asked twice would profit from its cache."""
-    checkpoint = Path(__file__).parents[3] / "model_repository/target/1/checkpoint/tokenizer.json"
+    checkpoint = Path(__file__).parents[5] / "model_repository/target/1/checkpoint/tokenizer.json"
     if not checkpoint.is_file():
         pytest.skip("no weights: make setup")
 

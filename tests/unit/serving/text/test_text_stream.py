@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specdec.serving.text.text_stream import TextStream, Token
 
-CHECKPOINT = Path(__file__).parents[3] / "model_repository/target/1/checkpoint"
+CHECKPOINT = Path(__file__).parents[4] / "model_repository/target/1/checkpoint"
 
 
 def tokens_of(count):

@@ -17,8 +17,8 @@ from specdec.drafting.models.ahead import AheadDrafter
 from specdec.drafting.registry import RESERVED
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
-from specdec.serving import drafters
 from specdec.serving.admission.in_flight import RequestInFlight
+from specdec.serving.drafters import building
 from specdec.serving.request_context import RequestContext
 from specdec.serving.task_labels import Task
 from specdec.steering.choices import COPY, Choice, RequestTraits
@@ -75,8 +75,8 @@ def make(tmp_path, monkeypatch):
     """Return a function that builds the drafter of a request with these fields."""
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps({"prompt": PROMPT.tolist(), "guesses": [7, 8]}) + "\n")
-    monkeypatch.setattr(drafters, "RequestSteering", lambda _controller, traits, *_: traits)
-    monkeypatch.setattr(drafters, "SteeredDrafter", Steered)
+    monkeypatch.setattr(building, "RequestSteering", lambda _controller, traits, *_: traits)
+    monkeypatch.setattr(building, "SteeredDrafter", Steered)
     factories = []
 
     def build(
@@ -85,7 +85,7 @@ def make(tmp_path, monkeypatch):
         given = {"target_head_name": "eagle3", "scripted_drafters": f"script={script}"}
         given |= {"tensorrt_llm_draft_model_name": "draft,big"} | dict(parameters)
         settings = settings_of(**given)
-        factory = drafters.DrafterFactory(
+        factory = building.DrafterFactory(
             settings,
             FakeTokenizer(),
             dict(other),

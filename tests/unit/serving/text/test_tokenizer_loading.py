@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from specdec.serving.text import tokenizing
 from specdec.serving.text.tokenizing import load_tokenizer
-from tests.unit.serving.test_text_stream import CHECKPOINT
+from tests.unit.serving.text.test_text_stream import CHECKPOINT
 
 SHIPPED = [CHECKPOINT, CHECKPOINT.parents[2] / "draft" / "1" / "checkpoint"]
 CHAT = [

@@ -1,0 +1,1 @@
+"""Build the drafter of each request, and report what happens to drafters."""
