@@ -50,7 +50,9 @@ def test_labels_may_hold_any_text(text):
     assert found.labels == {"a": "1", "b": text, "c": "} 2"}
 
 
-@pytest.mark.parametrize("line", ["<html>", "x", "x{a=1} 2", 'x{a="b} 2', "x many"])
+@pytest.mark.parametrize(
+    "line", ["<html>", "x", "x{a=1} 2", 'x{a="b} 2', 'x{a="b", ="c"} 2', "x many"]
+)
 def test_other_pages_are_refused(line):
     """A proxy's page or a cut line is an error, and not a page without samples."""
     with pytest.raises(ValueError, match=r".+"):

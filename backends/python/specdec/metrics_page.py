@@ -12,5 +12,8 @@ def samples_on(page: str) -> Iterator[Sample]:
     """Yield the samples on the page in order. Raises ValueError for a line in another format."""
     # Without its type a counter keeps its name; to others the parser adds `_total`.
     lines = [line for line in page.split("\n") if not line.lstrip().startswith("#")]
-    for family in text_string_to_metric_families("\n".join(lines)):
-        yield from family.samples
+    try:
+        for family in text_string_to_metric_families("\n".join(lines)):
+            yield from family.samples
+    except IndexError as error:  # the parser's, for a label without a name
+        raise ValueError("the page is not in Prometheus' text format") from error
