@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 
 # The machine's own Python, for a machine with a GPU and nothing of ours (docs/gpu.md).
 GPU_PYTHON ?= python3
-# A Python of the same version, with a shared library, where the archive for it is packed.
+# On the machine that packs the archive: a Python of the GPU machine's version, with a shared library.
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
@@ -42,7 +42,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 demo: setup ## stream prompts with speculation on and off through a real tritonserver
 	$(BIN)/python -m specdec.loadtest.demo
 
-# A server that hangs would take five minutes for each test after it: --maxfail.
+# --maxfail, because after a server hangs, each further test would wait for five minutes.
 PYTEST = $(BIN)/python -m pytest -m "not gpu" --maxfail=20
 
 ifeq ($(PYTEST_ARGS),)

@@ -63,6 +63,6 @@ def _prompt_in(line: str, where: str) -> FilePrompt:
         text = task = None
     if not isinstance(text, str) or not isinstance(task, str | None):
         raise BuildError(
-            f'{where}: {{"prompt": text}} is needed, with "task" if it is known; given: {line[:80]}'
+            f'{where}: {{"prompt": text}} is needed, with "task" if it is known; given {line[:80]}'
         )
     return FilePrompt(text, task)

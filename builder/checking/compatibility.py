@@ -52,7 +52,7 @@ def check_pair(target: Path, draft: Path) -> PairReport:
     if report.size_ratio > MAX_SIZE_RATIO:
         raise BuildError(
             f"a draft may have at most {MAX_SIZE_RATIO:.0%} of the target's parameters; "
-            f"given: {report.num_draft_parameters:,} of {report.num_target_parameters:,} "
+            f"given {report.num_draft_parameters:,} of {report.num_target_parameters:,} "
             f"({report.size_ratio:.0%})"
         )
     return report

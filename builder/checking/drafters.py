@@ -90,7 +90,7 @@ def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding
     if own.mode == "draft_target" and len(pair.drafts) != 1:
         yield error(
             "mode",
-            "draft_target needs the one draft that runs inside the engine; given: "
+            "draft_target needs the one draft that runs inside the engine; given "
             f"{len(pair.drafts)}",
             "describe it as [drafts.draft], or take the mode eagle3 or ngram",
         )

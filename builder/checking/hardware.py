@@ -12,12 +12,12 @@ from specdec.builder.description import (
     EngineDescription,
     PairDescription,
 )
+from specdec.builder.description.engine import TORCH_WEIGHT_DTYPES
 from specdec.builder.memory.remedies import MIN_CAPABILITY_FP8
 
 AMPERE, BLACKWELL = 80, 100
 """Compute capabilities times ten."""
 INTEGER = ("int8_wo", "int8_sq", "int4_wo", "int4_awq")
-TORCH_QUANTIZATIONS = ("none", "int8_wo")
 GPUS_PER_NODE = 8
 
 
@@ -89,11 +89,11 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
     precision, name = engine.precision, engine.name
     quantization, kv_cache = precision.quantization, precision.kv_cache
     if pair.engine == TORCH:
-        if quantization not in TORCH_QUANTIZATIONS or kv_cache != "auto":
+        if quantization not in TORCH_WEIGHT_DTYPES or kv_cache != "auto":
             yield error(
                 "quantization",
-                f"{name}: a torch engine has quantization {' or '.join(TORCH_QUANTIZATIONS)} and "
-                f"its KV cache in its dtype; given: {quantization}, {kv_cache}",
+                f"{name}: a torch engine has quantization {' or '.join(TORCH_WEIGHT_DTYPES)} and "
+                f"its KV cache in its dtype; given {quantization}, {kv_cache}",
                 'leave precision out, or compile the engine (engine = "tensorrtllm")',
             )
         return

@@ -90,7 +90,7 @@ def _check_draft_length(
     if count < 1:
         yield error(
             "num_draft_tokens",
-            f"{what} must be 1 or more; given: {count}",
+            f"{what} must be 1 or more; given {count}",
             "set 1 or more; to go without a drafter, leave it out of drafters",
         )
     elif is_used and count > longest:

@@ -14,13 +14,13 @@ from specdec.builder.description import (
     PairDescription,
 )
 from specdec.builder.description.engine import TOKENS, TRANSLATIONS
-
-MIN_RATIO, IDEAL_RATIO, MAX_RATIO = 5, 10, 20
-"""Recommended target ÷ draft, by number of parameters."""
-COSTLY_SHARE = 0.3
-"""Share of the target's parameters above which a draft's own passes cost most of the gain."""
-MIN_DRAFT_PARAMETERS = 50_000_000
-"""Parameters below which a draft needs to be distilled from its target."""
+from specdec.estimates.sizes import (
+    COSTLY_SHARE,
+    IDEAL_RATIO,
+    MAX_RATIO,
+    MIN_DRAFT_PARAMETERS,
+    MIN_RATIO,
+)
 
 
 def check_match(pair: PairDescription) -> Iterator[Finding]:
@@ -81,8 +81,8 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
         yield warning(
             "size_ratio",
             f"{sizes}: {ratio:.1f} times smaller, outside {MIN_RATIO} to {MAX_RATIO}: {why}",
-            f"measure it on your own prompts before you deploy (`specdec bench tasks`); ideal is "
-            f"{IDEAL_RATIO} times",
+            "measure it on your own prompts before you deploy (`specdec evaluate --prompts FILE`); "
+            f"ideal is {IDEAL_RATIO} times",
         )
     if small < MIN_DRAFT_PARAMETERS:
         yield warning(

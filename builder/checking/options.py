@@ -33,7 +33,7 @@ def checkpoints(arguments: argparse.Namespace) -> dict[str, Path]:
     for each in arguments.checkpoint:
         name, separator, directory = each.partition("=")
         if not separator or not directory:
-            raise BuildError(f"--checkpoint takes ENGINE=DIRECTORY; given: {each!r}")
+            raise BuildError(f"--checkpoint takes ENGINE=DIRECTORY; given {each!r}")
         found[name] = Path(directory).resolve()
     return found
 

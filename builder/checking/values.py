@@ -28,7 +28,7 @@ def check_values(pair: PairDescription) -> Iterator[Finding]:
     if pair.limits.max_draft_len < 0:
         yield error(
             "value",
-            f"[limits]: max_draft_len must be 0 or more; given: {pair.limits.max_draft_len}",
+            f"[limits]: max_draft_len must be 0 or more; given {pair.limits.max_draft_len}",
             "set it to the most draft tokens that a round may have, for example 8",
         )
     for engine in pair.engines:
@@ -55,7 +55,7 @@ def _check_engine(pair: PairDescription, engine: EngineDescription) -> Iterator[
     if fraction is not None and not 0 < fraction < 1:
         yield error(
             "kv_fraction",
-            f"{name}: kv_cache_fraction must be above 0 and below 1; given: {fraction}: it is a "
+            f"{name}: kv_cache_fraction must be above 0 and below 1; given {fraction}: it is a "
             "share of the free memory, and TensorRT-LLM refuses 1",
             "leave it out, so that it is computed",
         )
@@ -79,7 +79,7 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
     if len(set(devices)) < len(devices) or min(devices) < 0:
         yield error(
             "devices",
-            f"{name}: devices must be different and 0 or more; given: {list(devices)}",
+            f"{name}: devices must be different and 0 or more; given {list(devices)}",
             "name each GPU once; for several instances name the GPUs of all of them",
         )
     if len(devices) % placement.world_size:
@@ -132,4 +132,4 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> Iterator[Finding]:
 
 def _at_least_1(what: str, value: int) -> Iterator[Finding]:
     if value < 1:
-        yield error("value", f"{what} must be 1 or more; given: {value}", "set a positive count")
+        yield error("value", f"{what} must be 1 or more; given {value}", "set a positive count")

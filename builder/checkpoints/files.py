@@ -38,7 +38,7 @@ def tensor_headers(directory: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Return the file and the header of each stored tensor, by name.
 
     A header has the tensor's dtype, shape and offsets. Raises BuildError if the directory has no
-    safetensors file, or one without a readable header.
+    safetensors file, or one that is broken.
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
@@ -54,7 +54,7 @@ def tensor_headers(directory: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
 def count_parameters(directory: Path) -> int:
     """Return the number of stored parameters, read from the headers of the safetensors files.
 
-    Raises BuildError if the directory has no such file.
+    Raises BuildError if the directory has no such file, or one that is broken.
     """
     return sum(math.prod(tensor["shape"]) for _, tensor in tensor_headers(directory).values())
 
@@ -62,7 +62,8 @@ def count_parameters(directory: Path) -> int:
 def safetensors_header(file: Path) -> dict[str, Any]:
     """Return the header of a safetensors file: dtype, shape and offsets of each tensor, by name.
 
-    It may also have the key `__metadata__`. Raises BuildError if the file has no such header.
+    It may also have the key `__metadata__`. Raises BuildError if the file has no such header, or
+    ends before its tensors do.
     """
     try:
         with file.open("rb") as stream:
@@ -70,4 +71,7 @@ def safetensors_header(file: Path) -> dict[str, Any]:
             header: dict[str, Any] = json.loads(stream.read(num_bytes))
     except (struct.error, ValueError, MemoryError, OverflowError) as error:
         raise BuildError(f"{file} is not a safetensors file: {error}") from error
+    ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+    if file.stat().st_size < 8 + num_bytes + max(ends, default=0):
+        raise BuildError(f"{file} ends before its tensors do")
     return header

@@ -42,7 +42,7 @@ def differences(target: Path, draft: Path) -> Iterator[Difference]:
     Kinds come in the order of their cost: probe, vocabulary, special tokens, chat template, with
     one difference for each. Raises BuildError if one has no readable tokenizer.json.
     """
-    mine, other = _tokenizer(target), _tokenizer(draft)
+    mine, other = read_tokenizer(target), read_tokenizer(draft)
     for kind, text in PROBE_TEXTS.items():
         ids, other_ids = (each.encode(text).ids for each in (mine, other))
         if ids != other_ids:
@@ -87,11 +87,12 @@ def count_tokens(directory: Path) -> int:
 
     Raises BuildError if the directory has no readable tokenizer.json.
     """
-    return int(_tokenizer(directory).get_vocab_size(with_added_tokens=True))
+    return int(read_tokenizer(directory).get_vocab_size(with_added_tokens=True))
 
 
 @cache
-def _tokenizer(directory: Path) -> Tokenizer:
+def read_tokenizer(directory: Path) -> Tokenizer:
+    """Return the tokenizer. Raises BuildError if there is no readable tokenizer.json."""
     file = directory / TOKENIZER
     if not file.is_file():
         raise BuildError(f"{directory} has no {TOKENIZER}")

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
 
-from specdec.builder.checkpoints.tokenizers import TOKENIZER
+from specdec.builder.checkpoints.tokenizers import TOKENIZER, read_tokenizer
 from specdec.builder.description.engine import TEXT, TOKENS
-from specdec.builder.errors import BuildError
 
 MIN_SHARE = 0.5
 """Share of the target's tokens that the draft must have to be translated by `tokens`. A word that
@@ -51,7 +49,7 @@ def shared_vocabulary(target: Path, draft: Path) -> SharedVocabulary:
     """Compare the vocabularies of two Hugging Face directories.
 
     If several tokens of the target have the same bytes, the lowest id counts. Added tokens, such as
-    special ones, are never shared. Raises BuildError if a directory has no tokenizer.json.
+    special ones, are never shared. Raises BuildError if one has no readable tokenizer.json.
     """
     target_tokens, draft_tokens = _token_bytes(target), _token_bytes(draft)
     id_of = {text: number for number, text in reversed(list(enumerate(target_tokens))) if text}
@@ -62,16 +60,13 @@ def shared_vocabulary(target: Path, draft: Path) -> SharedVocabulary:
 def _token_bytes(directory: Path) -> list[bytes]:
     """Return the bytes that each token adds to a text, by id; empty for special tokens.
 
-    Raises BuildError if the directory has no tokenizer.json.
+    Raises BuildError if the directory has no readable tokenizer.json.
     """
     from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415 - slow
 
-    file = directory / TOKENIZER
-    if not file.is_file():
-        raise BuildError(f"{directory} has no {TOKENIZER}")
-    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer = read_tokenizer(directory)
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items()}
-    decoder = json.dumps(json.loads(file.read_text("utf-8")).get("decoder"))
+    decoder = json.dumps(json.loads((directory / TOKENIZER).read_text("utf-8")).get("decoder"))
     is_byte_level = "ByteLevel" in decoder
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
     ids = tokenizer.get_vocab()

@@ -10,6 +10,8 @@ from specdec.builder.description.shape import ModelShape
 DTYPES = ("bfloat16", "float16", "float32")
 QUANTIZATIONS = ("none", "fp8", "int8_wo", "int8_sq", "int4_wo", "int4_awq", "nvfp4")
 """Quantizations by the names of `--qformat` in TensorRT-LLM's quantize.py (examples)."""
+TORCH_WEIGHT_DTYPES = {"none": "auto", "int8_wo": "int8"}
+"""The quantizations that torch engines support, with their parameter `weight_dtype` for each."""
 KV_CACHES = ("auto", "fp8", "int8")
 """Formats of the KV cache. `auto` is the dtype of the engine."""
 TEXT, TOKENS = "text", "tokens"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.builder.description.engine import EngineDescription
-from specdec.builder.description.pair import Gpu, PairDescription
+from specdec.builder.description.pair import PairDescription
 from specdec.builder.description.reading import from_table, read_toml
 from specdec.builder.description.shape import ModelShape
 from specdec.builder.errors import BuildError
@@ -83,14 +83,9 @@ def known_shapes() -> dict[str, ModelShape]:
     return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}
 
 
-def known_gpu(name: str) -> Gpu:
-    """Return the GPU of that name. Raises BuildError if gpus.toml does not have it."""
-    return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
-
-
 def _engine(name: str, table: Any, where: str, file: Path) -> EngineDescription:
     if not isinstance(table, dict):
-        raise BuildError(f"{where} must be a table; given: {table!r}")
+        raise BuildError(f"{where} must be a table; given {table!r}")
     if isinstance(table.get("shape"), str):
         table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{where}: shape")}
     engine = from_table(EngineDescription, table, where, name=name)
@@ -102,7 +97,7 @@ def _engine(name: str, table: Any, where: str, file: Path) -> EngineDescription:
 def _table(tables: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     found = tables.pop(key, {})
     if not isinstance(found, dict):
-        raise BuildError(f"{where}: {key} must be a table; given: {found!r}")
+        raise BuildError(f"{where}: {key} must be a table; given {found!r}")
     return found
 
 

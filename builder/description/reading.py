@@ -51,7 +51,7 @@ def from_table(kind: type[T], table: Mapping[str, Any], where: str, **given: Any
     missing key, a value of another type, or an unknown key (naming the nearest known one).
     """
     if not isinstance(table, Mapping):
-        raise BuildError(f"{where} must be a table; given: {table!r}")
+        raise BuildError(f"{where} must be a table; given {table!r}")
     fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in given}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     for key in table:
@@ -95,4 +95,4 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     names = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
     wanted = "a list" if origin is tuple else names.get(hint, "a table")
     wanted = "text" if hint is str else wanted
-    raise BuildError(f"{where} must be {wanted}; given: {value!r}")
+    raise BuildError(f"{where} must be {wanted}; given {value!r}")

@@ -109,7 +109,7 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
     for key in ("hidden_size", "vocab_size"):
         if config[key] != stored.get(key):
             raise BuildError(
-                f"the draft was made for a target of {key} {stored.get(key)}, given: {config[key]}"
+                f"the draft was made for a target of {key} {stored.get(key)}, given {config[key]}"
             )
     embed = read_tensors(target_dir / "model.safetensors")["model.embed_tokens.weight"]
     embed = embed.to(torch.bfloat16)

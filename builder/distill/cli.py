@@ -16,5 +16,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the chosen steps; return 0, or 2 without a target. Raises BuildError if a step fails."""
+    """Run the chosen steps and return 0. Raises BuildError without a target, or if a step fails."""
     return run_steps(arguments, Steps)

@@ -117,7 +117,7 @@ def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
 
 
 def collate(examples: Sequence[Example], device: torch.device, step: int = 1) -> Batch:
-    """Concatenate examples; token i of an answer of n tokens is predicted n - i before its end.
+    """Concatenate examples; the row just before an answer token predicts that token.
 
     With `step`, tokens and rows are padded to its multiples, because oneDNN compiles and keeps a
     kernel for every new shape. The padding is one more sequence, and rows of probability 0, which

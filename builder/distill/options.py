@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from specdec.builder.distill.answers.answering import AnswerSettings
 from specdec.builder.distill.prompts import PromptSettings
 from specdec.builder.distill.training.learner import TrainSettings
+from specdec.builder.errors import BuildError
 
 STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
 
@@ -79,13 +79,12 @@ def _add_choices(top: argparse.ArgumentParser) -> None:
 
 
 def run_steps(options: argparse.Namespace, start: Callable[[argparse.Namespace], Any]) -> int:
-    """Check the target and run the chosen steps; return 0, or 2 without a target.
+    """Run the chosen steps and return 0. Raises BuildError without a target, or if a step fails.
 
     `start` makes the object that has a method for each step.
     """
     if not (options.target / "model.safetensors").exists():
-        print(f"no model.safetensors in --target {options.target}", file=sys.stderr)
-        return 2
+        raise BuildError(f"no model.safetensors in --target {options.target}")
     work = start(options)
     for name in STEPS if options.step == "all" else (options.step,):
         getattr(work, name)()

@@ -28,9 +28,9 @@ class HeadCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Run the chosen steps; return 0, or 2 without a target.
+        """Run the chosen steps and return 0.
 
-        Raises BuildError if a step fails.
+        Raises BuildError without a target, or if a step fails.
         """
         return run_steps(arguments, lambda options: HeadSteps(self.kind, options))
 

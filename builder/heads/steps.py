@@ -63,10 +63,10 @@ class HeadSteps(Steps):
         settings = self.kind.settings(**training)
         head = self.kind.start(self.target, ids, settings)
         head.load_state_dict(state)
-        checkpoint.store(self.kind.name, head, self.target, self.draft, notes)
+        checkpoint.store(head, self.target, self.draft, notes)
         if self.options.small:
             checkpoint.shrink(self.draft)
-        print(f"export: {self.kind.name} in {self.draft}")
+        print(f"export: {self.kind.layout.name} in {self.draft}")
 
     def evaluate(self) -> None:
         """Print acceptance by column of the questions file, or by kind of the held-out prompts."""

@@ -13,7 +13,7 @@ from specdec.builder.distill.trainable import UNREADABLE, train_or_copy_rows
 from specdec.builder.distill.training.learner import Learner
 from specdec.builder.errors import BuildError
 from specdec.builder.heads import checkpoint
-from specdec.builder.heads.eagle3 import Eagle3
+from specdec.builder.heads.kinds import kind_of
 from specdec.builder.heads.learner import HeadLearner
 from specdec.deployment.versions import HEAD
 
@@ -38,15 +38,15 @@ class DraftHead:
 
     def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
         head: Any = learner.module.cpu()
-        kind = "eagle3" if isinstance(head, Eagle3) else "medusa"
         training = {"train_head": head.lm_head.weight.requires_grad}
-        checkpoint.store(kind, head, target, out, {"training": training, **notes})
+        checkpoint.store(head, target, out, {"training": training, **notes})
 
     @staticmethod
     def _learner(head: Any, target: Path) -> Learner:
         vocab_size = shape_of(target, 1, len(head.draft_ids)).vocab_size
-        num_steps = 3 if isinstance(head, Eagle3) else head.num_heads
-        return HeadLearner(head, vocab_size, num_steps, decay=0.8)
+        kind = kind_of(head)
+        settings = kind.settings(**kind.sizes(head))
+        return HeadLearner(head, vocab_size, settings.num_steps, settings.step_decay)
 
 
 def _head(folder: Path, target: Path) -> Any:

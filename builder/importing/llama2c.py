@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from specdec.builder.errors import BuildError
+from specdec.builder.importing.rotary_rows import in_halves
 
 _HEADER = struct.Struct("<7i")
 _UNKNOWN, _START, _END = "<unk>", "<s>", "</s>"
@@ -92,8 +93,8 @@ def _read_weights(content: memoryview, config: LlamaConfig) -> tuple[dict[str, T
     embedding = take(config.vocab_size, dim)
     stacks = {
         "input_layernorm": take(num_layers, dim),
-        "self_attn.q_proj": _halved(take(num_layers, dim, dim), num_heads),
-        "self_attn.k_proj": _halved(take(num_layers, head_dim * num_kv_heads, dim), num_kv_heads),
+        "self_attn.q_proj": in_halves(take(num_layers, dim, dim), num_heads),
+        "self_attn.k_proj": in_halves(take(num_layers, head_dim * num_kv_heads, dim), num_kv_heads),
         "self_attn.v_proj": take(num_layers, head_dim * num_kv_heads, dim),
         "self_attn.o_proj": take(num_layers, dim, dim),
         "post_attention_layernorm": take(num_layers, dim),
@@ -109,17 +110,6 @@ def _read_weights(content: memoryview, config: LlamaConfig) -> tuple[dict[str, T
             weights[f"model.layers.{number}.{name}.weight"] = weight
     weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = embedding
     return weights, offset
-
-
-def _halved(rows: Tensor, num_heads: int) -> Tensor:
-    """Reorder projection rows [layers, size, dim] for rotary embedding in halves.
-
-    Meta and llama2.c rotate neighbouring rows of a head; transformers rotates its two halves.
-    Source: permute() in transformers' convert_llama_weights_to_hf.py.
-    """
-    layers, size, dim = rows.shape
-    pairs = rows.view(layers, num_heads, size // num_heads // 2, 2, dim)
-    return pairs.transpose(2, 3).reshape(layers, size, dim)
 
 
 def _read_tokenizer(content: memoryview, vocab_size: int) -> tuple[list[str], list[float]]:

@@ -33,7 +33,7 @@ class ImportedModel:
     def __post_init__(self) -> None:
         """Raise BuildError for an unknown format."""
         if self.form not in FORMATS:
-            raise BuildError(f"form must be one of: {', '.join(FORMATS)}; given: {self.form!r}")
+            raise BuildError(f"form must be one of: {', '.join(FORMATS)}; given {self.form!r}")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> ImportedModel:

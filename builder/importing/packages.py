@@ -46,9 +46,9 @@ class PackageSource:
         """Raise BuildError for an unknown registry or an empty list of packages."""
         if self.registry not in DOWNLOADERS:
             known = ", ".join(DOWNLOADERS)
-            raise BuildError(f"registry must be one of: {known}; given: {self.registry!r}")
+            raise BuildError(f"registry must be one of: {known}; given {self.registry!r}")
         if not self.packages:
-            raise BuildError("a source needs at least one package; given: none")
+            raise BuildError("a source needs at least one package; given none")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> PackageSource:

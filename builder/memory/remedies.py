@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from specdec.builder.description import EngineDescription, PairDescription, Precision
@@ -13,7 +13,6 @@ MIN_CAPABILITY_FP8 = 89
 """Lowest compute capability with FP8, times ten."""
 MAX_STEPS = 6
 """Most remedies that `combination` puts together."""
-Change = Callable[[EngineDescription], EngineDescription]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from specdec.builder.repository.options import add_repository_option
 from specdec.clients import GrpcClient, SpecdecError
 from specdec.deployment.manifest import load_manifest
 from specdec.errors import ConfigurationError
-from specdec.launch.launcher import LaunchError
+from specdec.launch.installation import LaunchError
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile, StateFileMismatchError
@@ -152,7 +152,7 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
     limit = settings.admission.inflight_limit
     if not 1 <= loads[0] <= loads[-1] <= limit:
         raise BuildError(
-            f"--streams go from 1 to the inflight_limit, {limit}; given: "
+            f"--streams go from 1 to the inflight_limit, {limit}; given "
             f"{', '.join(map(str, loads))}"
         )
     if arguments.output is None and not os.access(config, os.W_OK):
@@ -170,12 +170,15 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
         raise BuildError("--server needs --state, its control_state_file, and --output")
     else:
         wait_for_save(arguments.state)
-        StateFile.found(arguments.state)
+        StateFile.as_written(arguments.state)
 
 
 @contextmanager
 def _new_file(output: Path) -> Iterator[Path]:
-    """Yield a new file beside `output`, to be renamed to it. Raises BuildError."""
+    """Yield a new file beside `output`, to be renamed to it.
+
+    Raises BuildError if `output` is a folder or no file can be written beside it.
+    """
     if output.is_dir():
         raise BuildError(f"{output} is a folder; --output names a file")
     new = output.with_name(f"{output.name}.new")

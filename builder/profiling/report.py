@@ -31,7 +31,10 @@ def report(
     profile.
     """
     controller, now_s = Controller(ControlSettings()), time.time()
-    StateFile.found(path).load(controller, now_s)
+    measured = StateFile.as_written(path).read(now_s)
+    if measured is None:
+        raise BuildError(f"there is no {path}")
+    controller.take(measured.acceptance, measured.costs)
     costs, acceptance = controller.costs, controller.acceptance
     if not costs.is_known:
         raise BuildError("no round was timed: ask for longer answers (--max-tokens)")

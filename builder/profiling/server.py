@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.serving.control_plane import SAVE_PERIOD_S
 
 ORCHESTRATOR = "specdec"

@@ -35,7 +35,8 @@ class Swap:
     load_s: float
     """Seconds that the first server took to load the new version."""
     num_requests: float
-    """Requests that the first server answered from that load to the end of the swap."""
+    """Requests that the first server answered from that load to the end of the swap, or to the last
+    time that its metrics page could be read."""
 
 
 def add_version(
@@ -83,7 +84,7 @@ def swap(
     The first server runs the trial; the others load the version if it is kept. `before` are the
     counters to compare with. After an interruption or an error all servers go back. Raises
     BuildError if a server refuses to load it, or the metrics page cannot be read when the trial
-    begins or after it has ended.
+    begins.
     """
     first, *others = servers
     began_s = time.monotonic()
@@ -106,7 +107,10 @@ def swap(
         _prune(model)
     served = served_version(model)
     assert served is not None
-    num_requests = first.counters(drafter).since(start).num_requests
+    try:
+        num_requests = first.counters(drafter).since(start).num_requests
+    except BuildError:  # The trial's result counts, even if the page is gone.
+        num_requests = trial.during.num_requests
     return Swap(trial, int(served.name), load_s, num_requests)
 
 

@@ -50,13 +50,9 @@ class TrialSettings:
 
     def __post_init__(self) -> None:
         if self.num_rounds < MIN_ROUNDS:
-            raise BuildError(
-                f"a trial needs at least {MIN_ROUNDS} rounds; given: {self.num_rounds}"
-            )
+            raise BuildError(f"a trial needs at least {MIN_ROUNDS} rounds; given {self.num_rounds}")
         if not 0.0 <= self.max_drop < 1.0:
-            raise BuildError(
-                f"the allowed drop is at least 0 and below 1; given: {self.max_drop:g}"
-            )
+            raise BuildError(f"the allowed drop is at least 0 and below 1; given {self.max_drop:g}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Server:
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname:
-            raise BuildError(f"--server is the URL of an HTTP port; given: {self.url!r}")
+            raise BuildError(f"--server is the URL of an HTTP port; given {self.url!r}")
 
     def load(self, model: str) -> None:
         """Load the highest version of the model. The one served so far serves until it is ready.

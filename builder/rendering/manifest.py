@@ -110,9 +110,7 @@ def rewrite_manifest(repository: Path) -> list[str]:
 def check_manifest(repository: Path) -> list[str]:
     """Return the differences between recorded files and the manifest, as sentences.
 
-    New files are not reported.
-
-    Raises BuildError if there is no readable manifest.
+    New files are not reported. Raises BuildError if there is no readable manifest.
     """
     return changed_files(repository, _read(repository))
 

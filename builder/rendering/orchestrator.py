@@ -13,7 +13,7 @@ from specdec.builder.description import (
     PairDescription,
 )
 from specdec.settings.drafters import DrafterSettings
-from specdec.steering.modes import OFF
+from specdec.steering.modes import OFF_MODE
 
 
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
@@ -38,9 +38,8 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     if pair.speculates_inside:
         # The orchestrator sends no draft tokens, whatever a request asks for.
         lengths = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
-        return (
-            parameters | dict.fromkeys(lengths, "0") | {"target_head_name": "", "speculation": OFF}
-        )
+        none = dict.fromkeys(lengths, "0") | {"target_head_name": "", "speculation": OFF_MODE}
+        return parameters | none
     after_long_match = DrafterSettings().lookup_max_draft_tokens
     longest = max(speculation.lookup_num_draft_tokens, min(after_long_match, limits.max_draft_len))
     parameters |= {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specdec.builder.config_file import ConfigFile
 from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
+from specdec.builder.description.engine import TORCH_WEIGHT_DTYPES
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.importing.conversion import import_model
@@ -21,9 +22,6 @@ from specdec.builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fi
 from specdec.deployment.freshness import fingerprint_of, write_fingerprint
 from specdec.deployment.manifest import MANIFEST_FILE
 from specdec.folders import SHIPPED_MODELS
-
-WEIGHT_DTYPES = {"none": "auto", "int8_wo": "int8"}
-"""The engine's parameter `weight_dtype` for each quantization that it supports."""
 
 
 def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> None:
@@ -100,12 +98,15 @@ def _no_weights(pair: PairDescription, name: str) -> str:
 
 
 def _configure(pair: PairDescription, engine: EngineDescription, model: Path) -> None:
-    """Set the model's parameters, instances and warm-up. Raises BuildError."""
+    """Set the model's parameters, instances and warm-up.
+
+    Raises BuildError for a quantization that torch engines do not have, and for several devices.
+    """
     limits, is_target = pair.limits, engine is pair.target
-    if engine.precision.quantization not in WEIGHT_DTYPES:
+    if engine.precision.quantization not in TORCH_WEIGHT_DTYPES:
         raise BuildError(
-            f"{engine.name}: a torch engine has {' or '.join(WEIGHT_DTYPES)} as quantization; "
-            f"given: {engine.precision.quantization!r}"
+            f"{engine.name}: a torch engine has {' or '.join(TORCH_WEIGHT_DTYPES)} as "
+            f"quantization; given {engine.precision.quantization!r}"
         )
     head = pair.self_speculation
     num_tokens = pair.load.num_sequences * pair.load.sequence_len
@@ -128,7 +129,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
 
 def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:
     """Return the parameter `weight_dtype`. A draft only proposes, so it may always use int8."""
-    return WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
+    return TORCH_WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
 
 
 def _device(engine: EngineDescription) -> str:
@@ -137,7 +138,7 @@ def _device(engine: EngineDescription) -> str:
         return "auto"
     if len(devices) > 1:
         raise BuildError(
-            f"{engine.name}: all instances of a torch engine run on one device; given: "
+            f"{engine.name}: all instances of a torch engine run on one device; given "
             f"{', '.join(map(str, devices))}. Describe a draft of its own for each device"
         )
     return f"cuda:{devices[0]}"

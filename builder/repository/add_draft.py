@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specdec.builder.checking.compatibility import check_pair, has_same_vocabulary
-from specdec.builder.checkpoints.files import read_config
+from specdec.builder.checkpoints.files import count_parameters, read_config
 from specdec.builder.checkpoints.vocabulary import shared_vocabulary
 from specdec.builder.config_file import CONFIG, ConfigFile
 from specdec.builder.description.engine import TOKENS, TRANSLATIONS
@@ -99,7 +99,11 @@ def _check_translation(translation: str | None, checkpoint: Path) -> None:
 
 
 def _write_translated(target: Path, checkpoint: Path, translation: str | None, output: Path) -> str:
-    """Write the weights of a cross-vocabulary draft; return a sentence about its vocabulary."""
+    """Write the weights of a cross-vocabulary draft; return a sentence about its vocabulary.
+
+    Raises BuildError for a checkpoint that is incomplete or has a reduced output vocabulary.
+    """
+    count_parameters(checkpoint)  # Raises BuildError if weights are missing or cut off.
     shared = shared_vocabulary(target, checkpoint)
     chosen = translation or shared.translation
     if chosen == TOKENS:

@@ -18,10 +18,9 @@ from tqdm import tqdm
 
 from specdec.builder.errors import BuildError
 from specdec.builder.outputs import RECORD, is_current, replaced
-from specdec.builder.tensorrt_llm.plan import OUTPUT, Step
+from specdec.builder.tensorrt_llm.plan import CALL, OUTPUT, Step
 
 LOGS = "logs"
-CALL = "{call}"
 SMALL_BYTES = 1 << 20
 """Size up to which input files are hashed; larger ones are compared by size and time of change,
 because hashing 140 GB would take longer than some steps."""
@@ -51,7 +50,7 @@ def compile_steps(steps: Sequence[Step], work: Path) -> list[Path]:
             with replaced(output, made_from) as new:
                 _run(step, new, log)
             print(f"{title}: {time.monotonic() - start_s:.0f} s")
-    return [work / step.directory for step in steps if step.name.startswith("build ")]
+    return [work / step.directory for step in steps if step.is_engine]
 
 
 def describe_steps(steps: Sequence[Step], work: Path) -> str:

@@ -15,6 +15,8 @@ from specdec.builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names
 
 OUTPUT = "{output}"
 """Placeholder in a command for the temporary folder that the step writes to."""
+CALL = "{call}"
+"""Placeholder in a command for the file with the step's call of `converting.py`."""
 
 CHECKPOINTS, ENGINES = "checkpoints", "engines"
 QUANT_ALGORITHMS = {
@@ -90,7 +92,7 @@ class Step:
     """A step of a compilation: a command that makes one directory from others."""
 
     name: str
-    """Name in messages and logs; those of engines begin with "build "."""
+    """Name in messages and logs."""
     directory: str
     """Output directory, relative to the working directory."""
     command: tuple[str, ...]
@@ -99,6 +101,8 @@ class Step:
     """Input directories; if one has changed, the step runs again."""
     call: Conversion | None = None
     """Call of `converting.py`, written beside the log; {call} in the command is its path."""
+    is_engine: bool = False
+    """Whether the output is an engine."""
 
     @property
     def call_text(self) -> str:
@@ -134,7 +138,13 @@ def plan_steps(
             *flags,
         )
         steps.append(
-            Step(f"build {engine.name}", f"{ENGINES}/{engine.name}", command, (work / checkpoint,))
+            Step(
+                f"build {engine.name}",
+                f"{ENGINES}/{engine.name}",
+                command,
+                (work / checkpoint,),
+                is_engine=True,
+            )
         )
     return tuple(steps)
 
@@ -159,7 +169,7 @@ def _conversion(
     )
     for name, keywords in call.keywords.items():
         check_names(CALLS, name, keywords, pair.runtime.version)
-    command = (toolkit.python, converting.__file__, "{call}", OUTPUT)
+    command = (toolkit.python, converting.__file__, CALL, OUTPUT)
     return Step(f"convert {engine.name}", directory, command, (source_of(engine),), call)
 
 
@@ -190,7 +200,7 @@ def _head_conversion(
         elif target.precision.quantization != "none":
             raise BuildError(
                 f"the {head.mode} converter takes {', '.join(WEIGHT_ONLY)} or no quantization; "
-                f"given: {target.precision.quantization!r}"
+                f"given {target.precision.quantization!r}"
             )
     script = f"examples/{head.mode}/convert_checkpoint.py"
     check_names(COMMANDS, script, flags, pair.runtime.version)

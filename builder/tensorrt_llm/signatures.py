@@ -32,7 +32,7 @@ def check_release(version: str) -> None:
         raise BuildError(f"TensorRT-LLM {version!r} is not a version: {error}") from error
     if not is_known:
         raise BuildError(
-            f"the flags of TensorRT-LLM {first} to {last} are known; given: {version}. Compile "
+            f"the flags of TensorRT-LLM {first} to {last} are known; given {version}. Compile "
             "with one of these, 1.2.1 for instance"
         )
 

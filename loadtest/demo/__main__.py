@@ -17,7 +17,9 @@ from pathlib import Path
 
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.folders import default_model_repository
-from specdec.launch.launcher import LaunchError, TritonServer, port_from_environment
+from specdec.launch.installation import LaunchError
+from specdec.launch.launcher import port_from_environment
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.demo.prompts import DEMO_PROMPTS
 from specdec.loadtest.kit.asking import TimedAnswer, ask

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from specdec.clients import GrpcClient, SpecdecError
 from specdec.folders import default_model_repository
-from specdec.launch.launcher import LaunchError, TritonServer
+from specdec.launch.installation import LaunchError
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.evaluate.advice import Advice, advise
 from specdec.loadtest.evaluate.asking import ask_all
@@ -22,7 +23,7 @@ from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import facts, report
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.arms import OFF
-from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.asking import RequestSettings
 from specdec.loadtest.kit.options import add_case, add_max_tokens
 from specdec.loadtest.kit.results import command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
@@ -39,10 +40,10 @@ def main(argv: list[str]) -> int:
         prompts = load_domain_prompts(arguments.prompts, arguments.by)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed)
+    settings = RequestSettings(arguments.max_tokens, arguments.case, arguments.seed)
     arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
     try:
-        found, num_tokens = _measure(arguments, prompts, arms, draw)
+        found, num_tokens = _measure(arguments, prompts, arms, settings)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -62,12 +63,12 @@ def main(argv: list[str]) -> int:
         "server": arguments.server or "started for this",
         "num_prompts": len(prompts),
         "max_tokens": arguments.max_tokens,
-        "draw": str(draw.case),
+        "draw": str(settings.case),
         "costs": costs,
         "domains": facts(advised),
     }
     write_result(arguments.name, arguments.out, about, report(advised, costs), raw=found)
-    title = f"{len(prompts)} prompts, {draw.case}, {arguments.max_tokens} tokens, one stream"
+    title = f"{len(prompts)} prompts, {settings.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
 
@@ -76,7 +77,7 @@ def _measure(
     arguments: argparse.Namespace,
     prompts: Sequence[DomainPrompt],
     arms: Mapping[str, Sequence[str]],
-    draw: Draw,
+    settings: RequestSettings,
 ) -> tuple[list[Measurement], dict[str, int]]:
     """Ask everything; return the answers, and the prompts' tokens by prompt id."""
     every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
@@ -85,7 +86,7 @@ def _measure(
         if url is None:
             url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
         client = stack.enter_context(GrpcClient(url))
-        return ask_all(client, prompts, every_arm, draw)
+        return ask_all(client, prompts, every_arm, settings)
 
 
 def _arms_of(drafter: str, lengths: Sequence[int]) -> list[str]:

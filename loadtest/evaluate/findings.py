@@ -10,13 +10,13 @@ from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_positio
 from specdec.estimates.formulas import DraftLength, draft_lengths
 from specdec.loadtest.evaluate.costs import RoundCosts
 from specdec.loadtest.kit.answers import (
+    DraftCounts,
     Measurement,
     after_first_response,
     answers_of_arm,
     counts_of,
 )
 from specdec.loadtest.kit.arms import OFF, Arm
-from specdec.loadtest.kit.draft_counts import DraftCounts
 from specdec.loadtest.kit.ratios import Ratio, ratio, resampled
 
 ALL = "all"

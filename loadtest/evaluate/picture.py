@@ -23,15 +23,15 @@ _MEASURED, _PREDICTED, _RATE = "o", "D", "x"
 def plot_findings(found: list[Finding], title: str, path: Path) -> None:
     """Draw α̂ and the guide's α on the left, and each arm's gain on the right."""
     domains = list(dict.fromkeys(each.domain for each in found))
-    ways = list(dict.fromkeys(arm.arm for each in found for arm in each.arms))
-    figure = Figure(figsize=(12, 2.0 + 0.3 * len(ways) * len(domains)), layout="constrained")
+    names = list(dict.fromkeys(arm.arm for each in found for arm in each.arms))
+    figure = Figure(figsize=(12, 2.0 + 0.3 * len(names) * len(domains)), layout="constrained")
     figure.suptitle(title, fontsize=10)
     left, right = figure.subplots(1, 2, sharey=True)
-    for colour, (number, way) in zip(cycle(_COLOURS), enumerate(ways), strict=False):
+    for colour, (number, name) in zip(cycle(_COLOURS), enumerate(names), strict=False):
         for finding in found:
-            arm = next((each for each in finding.arms if each.arm == way), None)
+            arm = next((each for each in finding.arms if each.arm == name), None)
             if arm is not None:
-                offset = _HEIGHT * ((number + 0.5) / len(ways) - 0.5)
+                offset = _HEIGHT * ((number + 0.5) / len(names) - 0.5)
                 _draw(left, right, domains.index(finding.domain) + offset, finding, arm, colour)
     for threshold in (GUIDE_SKIP, GUIDE_DEPLOY):
         left.axvline(threshold, color="#b0b0b0", linewidth=1, linestyle="--")
@@ -46,8 +46,8 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     handles: list[Any] = [
-        Line2D([], [], color=colour, marker="s", linestyle="", label=way)
-        for way, colour in zip(ways, cycle(_COLOURS), strict=False)
+        Line2D([], [], color=colour, marker="s", linestyle="", label=name)
+        for name, colour in zip(names, cycle(_COLOURS), strict=False)
     ]
     for marker, label in (
         (_MEASURED, "α̂; measured gain"),

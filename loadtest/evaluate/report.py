@@ -51,7 +51,7 @@ def _advice_table(found: Findings) -> str:
                 finding.drafter,
                 str(finding.num_prompts),
                 f"**{advice.ours}**",
-                f"{best.gain} with {_way(best.num_draft_tokens)}",
+                f"{best.gain} with {_draft_length(best.num_draft_tokens)}",
                 _predicted_best(chosen.num_draft_tokens, chosen.speed_up) if chosen else "–",
                 advice.guide or "–",
             ]
@@ -64,7 +64,7 @@ def _figures_table(found: Findings) -> str:
     rows = [
         [
             finding.domain,
-            f"{finding.drafter}, {_way(arm.num_draft_tokens)}",
+            f"{finding.drafter}, {_draft_length(arm.num_draft_tokens)}",
             _interval(finding.alpha),
             _interval(arm.rate),
             _interval(arm.tau),
@@ -88,7 +88,7 @@ def _positions_table(found: Findings) -> str:
             for each in finding.positions
         ]
         rows.append([finding.domain, finding.drafter, *cells, *["–"] * (longest - len(cells))])
-    header = ["α by position", "drafter", *(f"{place + 1}." for place in range(longest))]
+    header = ["α by position", "drafter", *(f"{position + 1}." for position in range(longest))]
     return markdown_table(header, rows) if longest else ""
 
 
@@ -119,7 +119,7 @@ def _few(found: Findings) -> str:
     return f"Read with care: fewer than {FEW} prompts ({', '.join(few)}) make intervals too narrow."
 
 
-def _way(num_draft_tokens: int | None) -> str:
+def _draft_length(num_draft_tokens: int | None) -> str:
     return "k as served" if num_draft_tokens is None else f"k = {num_draft_tokens}"
 
 

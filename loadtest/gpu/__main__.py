@@ -19,7 +19,6 @@ from specdec.loadtest.gpu.unpacking import is_set_up, receive, set_up
 
 BUILD = Path("build/gpu")
 ARCHIVE = BUILD / "archive"
-REHEARSAL = BUILD / "rehearsal"
 MODEL_REPOSITORY = Path("model_repository")
 SHIPPED = Path("builder/pairs/smollm2_135m")
 CHECKPOINTS = "checkpoints"
@@ -127,12 +126,13 @@ def _collect(arguments: argparse.Namespace) -> int:
     """Merge the records of a GPU run, and keep trained weights if they are better."""
     from specdec.loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
     from specdec.loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
+    from specdec.loadtest.kit.prompts import checkpoint_of  # noqa: PLC0415
 
     try:
         for record in collect(arguments.folder).records:
             print(f"{record.step}: {record.verdict.value} on {record.gpu}: {record.figure}")
         if (arguments.folder / CHECKPOINTS).is_dir():
-            target = MODEL_REPOSITORY / "target" / "1" / "checkpoint"
+            target = checkpoint_of(MODEL_REPOSITORY)
             for each in keep_better(arguments.folder / CHECKPOINTS, target, SHIPPED):
                 print(each, flush=True)
     except (OSError, ValueError) as error:

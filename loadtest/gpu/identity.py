@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.loadtest.gpu.archive import Index
+from specdec.loadtest.kit.results import UNKNOWN, commit_of
 
 _FOLDERS = ("backends", "builder", "clients", "loadtest", "model_repository", "tests")
 _SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))
@@ -33,13 +35,10 @@ def identify(root: Path, archive: Path, gpu: str) -> Identity:
 
     Without Git, the index of `archive` names the commit.
     """
-    try:
-        commit = commit_of(root)
-    except (OSError, subprocess.CalledProcessError):
-        try:
+    commit = commit_of(root)
+    if commit == UNKNOWN:
+        with suppress(OSError):
             commit = Index.read(archive).commit
-        except OSError:
-            commit = "unknown"
     return Identity(sources_of(root), commit, gpu)
 
 
@@ -52,22 +51,6 @@ def sources_of(root: Path) -> str:
                 digest.update(f"{path.relative_to(root)}\0".encode())
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
-
-
-def commit_of(root: Path) -> str:
-    """Return the short name of the commit that is checked out.
-
-    `-dirty` follows if files have changed. Weights that are missing do not count, because they do
-    not travel with the checkout. Raises CalledProcessError or OSError if Git does not answer.
-    """
-
-    def git(*arguments: str) -> str:
-        command = ["git", *arguments]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    changes = git("status", "--porcelain", "--", ":(exclude)*.safetensors", ":(exclude)*/results/*")
-    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changes else "")
 
 
 def gpu_name() -> str:

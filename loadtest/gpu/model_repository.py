@@ -12,25 +12,23 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
 
 from specdec.builder.fingerprint import fingerprint
+from specdec.builder.importing.rotary_rows import in_halves
+from specdec.builder.repository.shipped import copy_model
 from specdec.builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from specdec.deployment.freshness import fingerprint_of
-from specdec.folders import SHIPPED_MODELS
 from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.torch_engine.config import ModelConfig
 
 
 def make_model_repository(folders: GpuFolders) -> None:
     """Write target, draft model, head and orchestrator. Raises ValueError for wrong weights."""
+    shutil.rmtree(folders.model_repository, ignore_errors=True)  # An earlier try may have failed.
     for model in ("target", "draft", "specdec"):
-        source, copy = SHIPPED_MODELS / model, folders.model_repository / model
-        (copy / "1").mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / "config.pbtxt", copy)
-        shutil.copy(source / "1" / "model.py", copy / "1")
+        copy_model(model, folders.model_repository)
     target = folders.model_repository / "target" / WEIGHTS
     expand(folders.target / "model.gguf", folders.target / "checkpoint", target)
     draft = folders.model_repository / "draft" / WEIGHTS
@@ -52,11 +50,12 @@ def expand(file: Path, small: Path, checkpoint: Path) -> None:
     for name in _names(config):
         tensor = stored[f"{names.get_name(name.removesuffix('.weight'))}.weight"]
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        rows = torch.from_numpy(np.array(values))
         if "q_proj" in name:
-            values = _with_halves(values, config.num_heads)
+            rows = in_halves(rows, config.num_heads)
         elif "k_proj" in name:
-            values = _with_halves(values, config.num_kv_heads)
-        tensors[name] = torch.from_numpy(np.array(values)).bfloat16()
+            rows = in_halves(rows, config.num_kv_heads)
+        tensors[name] = rows.bfloat16()
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     wanted, found = fingerprint_of(checkpoint), fingerprint(checkpoint)
     if found != wanted:
@@ -75,17 +74,6 @@ def _names(config: ModelConfig) -> list[str]:
     layer += ("input_layernorm", "post_attention_layernorm")
     inner = [f"model.layers.{n}.{name}" for n in range(config.num_layers) for name in layer]
     return [f"{name}.weight" for name in ("model.embed_tokens", *inner, "model.norm")]
-
-
-def _with_halves(values: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
-    """Order the rows [heads · size, columns] of each head as two halves, as checkpoints do.
-
-    GGUF stores them as pairs that are rotated together. This reverses `LlamaModel.permute` in
-    llama.cpp's convert_hf_to_gguf.py.
-    """
-    num_rows, num_columns = values.shape
-    pairs = values.reshape(num_heads, num_rows // num_heads // 2, 2, num_columns)
-    return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from specdec.builder.repository.pair_weights import Pair, load_pair
 from specdec.builder.repository.weights import WEIGHTS
 from specdec.folders import CHECKOUT
 from specdec.loadtest.gpu.archive import Index, pack
-from specdec.loadtest.gpu.identity import commit_of
 from specdec.loadtest.gpu.training.prompts import prepare_prompts
+from specdec.loadtest.kit.results import commit_of
 
 MAX_PART_BYTES = 60_000_000
 """Largest part of the archive, in bytes.
@@ -88,8 +88,8 @@ def pack_all(
     """Pack server, packages, weights and training prompts into an archive in `out`.
 
     `model_repository` must have been filled by `make setup`. `questions` are files of prompts that
-    must not be trained on. An archive for a rehearsal is packed fast, with few prompts.
-    Raises PackingError and BuildError.
+    must not be trained on. An archive for a rehearsal is packed fast, with few prompts. Raises
+    PackingError or BuildError if something to be packed is missing or cannot be downloaded.
     """
     python, pair = MachinePython.ask(interpreter), load_pair()
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as scratch:

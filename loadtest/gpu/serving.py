@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from specdec.builder.config_file import set_parameters
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.step_report import StepOptions
 from specdec.loadtest.kit.repository import with_drafts

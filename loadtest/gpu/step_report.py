@@ -10,10 +10,11 @@ import argparse
 import enum
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from specdec.loadtest.kit.results import NUM_DIGITS, plain
 
 
 class Verdict(enum.Enum):
@@ -78,7 +79,7 @@ class StepReport:
         A fact may nest dataclasses, mappings, lists and tuples. Floats are rounded to four
         significant digits.
         """
-        self._facts[name] = _plain(value)
+        self._facts[name] = plain(value, NUM_DIGITS)
         self._write(Verdict.TIMED_OUT, "")
 
     def finish(self, verdict: Verdict, figure: str) -> int:
@@ -96,14 +97,3 @@ class StepReport:
         new.write_text(text + "\n", encoding="utf-8")
         # The rename makes sure that neither a reader nor a stop ever sees half a file.
         new.replace(self._path)
-
-
-def _plain(value: Any) -> Any:
-    """Turn a fact into something that JSON can hold."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -9,62 +9,111 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from specdec.launch.launcher import TritonServer
+from specdec.clients import GenerationRequest, GrpcClient
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.answers import Measurement
-from specdec.loadtest.kit.arm_client import ArmClient
-from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.arms import DIRECT, Arm
+from specdec.loadtest.kit.asking import RequestSettings, measure
+from specdec.loadtest.kit.direct import DirectTarget
 from specdec.loadtest.kit.options import progress
-from specdec.loadtest.kit.prompts import WARM_UP, TokenPrompt
+from specdec.loadtest.kit.prompts import WARM_UP, TokenPrompt, as_tokens
+from specdec.loadtest.load.prompts import Prompt
 
 NUM_WARM_UPS = 2
 
 
+class ArmClient:
+    """Connections to one server, to ask one prompt in one arm at a time."""
+
+    def __init__(self, server: TritonServer, settings: RequestSettings) -> None:
+        self._grpc_url = server.grpc_url
+        self._clients: dict[str, GrpcClient] = {}
+        self._target = DirectTarget(server.grpc_url)
+        self._settings = settings
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._target.close()
+        for client in self._clients.values():
+            client.close()
+
+    def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
+        """Return the measured answer of an arm. Raises SpecdecError if the request fails."""
+        about, settings = (prompt.prompt_id, prompt.column, arm), self._settings
+        if arm == DIRECT:
+            answer = self._target.generate(prompt, settings)
+            return Measurement(*about, len(answer.tokens), 1, answer.first_s, answer.last_s, None)
+        parsed = Arm.parse(arm)
+        request = GenerationRequest(
+            input_ids=list(prompt.token_ids),
+            max_tokens=settings.max_tokens,
+            return_perf_metrics=settings.has_statistics or None,
+            **settings.case.fields(settings.seed),
+            **parsed.fields(),
+        )
+        return measure(self._client(parsed.model), request, about)
+
+    def _client(self, model: str) -> GrpcClient:
+        if model not in self._clients:
+            self._clients[model] = GrpcClient(self._grpc_url, model_name=model)
+        return self._clients[model]
+
+
 def ask_in_alternation(
-    repository: Path, prompts: Sequence[TokenPrompt], arms: Sequence[str], draw: Draw, end_id: int
+    repository: Path, prompts: Sequence[TokenPrompt], arms: Sequence[str], settings: RequestSettings
 ) -> list[Measurement]:
     """Return one answer of each arm to each prompt, from one server for each pass."""
     found: list[Measurement] = []
+    warm_up = [(WARM_UP, arm) for arm in arms] * NUM_WARM_UPS
     for number in range(len(arms)):
-        order = random.Random(draw.seed + number)
+        order = random.Random(settings.seed + number)
         plan = [(prompt, arms[(i + number) % len(arms)]) for i, prompt in enumerate(prompts)]
-        with TritonServer(repository) as server, closing(ArmClient(server, draw, end_id)) as client:
-            for _ in range(NUM_WARM_UPS):
-                for arm in arms:
-                    client.ask(WARM_UP, arm)
-            for count, (prompt, arm) in enumerate(order.sample(plan, len(plan)), start=1):
-                found.append(client.ask(prompt, arm))
-                progress(f"pass {number + 1}/{len(arms)}: {count}/{len(plan)}")
-    print(file=sys.stderr)
+        in_turn = order.sample(plan, len(plan))
+        title = f"pass {number + 1}/{len(arms)}: "
+        found += _ask_server(repository, warm_up, in_turn, settings, title)
     return found
 
 
 def ask_salted(
     repository: Path,
-    salted: Callable[[str], Sequence[TokenPrompt]],
+    prompts: Sequence[Prompt],
     arms: Sequence[str],
-    learning: Sequence[tuple[TokenPrompt, str]],
-    draw: Draw,
-    end_id: int,
+    learning: Sequence[tuple[Prompt, str]],
+    settings: RequestSettings,
 ) -> list[Measurement]:
-    """Return one answer of each arm to each of its prompts, all from one server.
+    """Return one answer of each arm to each prompt, all from one server.
 
-    `salted` returns the prompts with a salt. `learning` are prompts with the arms in which they are
-    asked first; their answers are not measured.
+    The server first answers the prompts of `learning`, each in its arm, which are not measured.
     """
-    prompts = {arm: salted(f"{number:02}") for number, arm in enumerate(arms)}
-    order = random.Random(draw.seed)
-    found: list[Measurement] = []
-    num_prompts = min(map(len, prompts.values()))
-    with TritonServer(repository) as server, closing(ArmClient(server, draw, end_id)) as client:
-        for prompt, arm in learning:
+    salted = [as_tokens(prompts, repository, f"{n:02}") for n in range(len(arms))]
+    first = as_tokens([prompt for prompt, _ in learning], repository, "learn")
+    order = random.Random(settings.seed)
+    plan: list[tuple[TokenPrompt, str]] = []
+    for number in order.sample(range(len(prompts)), len(prompts)):
+        in_turn = order.sample(list(enumerate(arms)), len(arms))
+        plan += [(salted[n][number], arm) for n, arm in in_turn]
+    unmeasured = list(zip(first, (arm for _, arm in learning), strict=True))
+    return _ask_server(repository, unmeasured, plan, settings)
+
+
+def _ask_server(
+    repository: Path,
+    unmeasured: Sequence[tuple[TokenPrompt, str]],
+    plan: Sequence[tuple[TokenPrompt, str]],
+    settings: RequestSettings,
+    title: str = "",
+) -> list[Measurement]:
+    """Return the answers to `plan` from a new server, which has answered `unmeasured` before."""
+    found = []
+    with TritonServer(repository) as server, closing(ArmClient(server, settings)) as client:
+        for prompt, arm in unmeasured:
             client.ask(prompt, arm)
-        for count, number in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
-            in_turn = order.sample(list(arms), len(arms))
-            found += [client.ask(prompts[arm][number], arm) for arm in in_turn]
-            progress(f"{count}/{num_prompts}")
+        for count, (prompt, arm) in enumerate(plan, start=1):
+            found.append(client.ask(prompt, arm))
+            progress(f"{title}{count}/{len(plan)}")
     print(file=sys.stderr)
     return found

@@ -1,4 +1,4 @@
-"""One measured answer, and rates and ratios over many of them."""
+"""One measured answer; rates, ratios and draft counts over many of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.loadtest.kit.draft_counts import DraftCounts, counts_of_answer, sum_counts
+from specdec.clients.figures import num_compared
 from specdec.loadtest.kit.ratios import Ratio, Timed, rate, ratio
 
 
@@ -24,6 +24,45 @@ class Measurement:
     last_s: float
     statistics: dict[str, Any] | None
     """The `speculative_decoding` statistics of the response; None if not requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCounts:
+    """Sums over answers; the rates are ratios of sums, None where nothing was drafted."""
+
+    num_tokens: int
+    num_rounds: int
+    num_steps: int
+    """Rounds with a draft."""
+    num_drafted: int
+    num_accepted: int
+    num_compared: int
+    """Draft tokens compared with the target: the accepted ones and the first rejected one."""
+
+    @property
+    def tau(self) -> float | None:
+        """Mean tokens of a round with a draft, the target's own included."""
+        return 1 + self.num_accepted / self.num_steps if self.num_steps else None
+
+    @property
+    def conditional_acceptance(self) -> float | None:
+        """α̂ = Σ accepted / Σ min(accepted + 1, k), defined for chains only."""
+        return self.num_accepted / self.num_compared if self.num_compared else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted ÷ drafted tokens, which falls with k at the same α̂."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else None
+
+    @property
+    def drafted_share(self) -> float:
+        """Share of the rounds that have a draft."""
+        return self.num_steps / self.num_rounds
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Mean tokens of all rounds."""
+        return self.num_tokens / self.num_rounds
 
 
 def answers_of_arm(
@@ -70,4 +109,13 @@ def ratio_of(
 
 def counts_of(measured: Iterable[Measurement]) -> DraftCounts:
     """Return the draft counts of these answers together; each needs its statistics."""
-    return sum_counts(counts_of_answer(each.num_tokens, each.statistics or {}) for each in measured)
+    known = list(measured)
+    statistics = [each.statistics or {} for each in known]
+    return DraftCounts(
+        num_tokens=sum(each.num_tokens for each in known),
+        num_rounds=sum(each["round_times"]["num_rounds"] + 1 for each in statistics),
+        num_steps=sum(each["num_spec_steps"] for each in statistics),
+        num_drafted=sum(each["num_draft_tokens"] for each in statistics),
+        num_accepted=sum(each["num_accepted_draft_tokens"] for each in statistics),
+        num_compared=sum(num_compared(each) or 0 for each in statistics),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.acceptance.modes import BLOCK
 from specdec.drafting.names import JOIN, TREE, TREE_SUFFIX
 
 OFF, AUTO = "off", "auto"
@@ -70,7 +71,7 @@ class Arm:
         """True if draft tokens are verified one after another, so that α̂ is defined."""
         drafter = self.drafter or ""
         is_tree = drafter == TREE or JOIN in drafter or drafter.endswith(TREE_SUFFIX)
-        return not is_tree and self.verification != "block"
+        return not is_tree and self.verification != BLOCK
 
     def __str__(self) -> str:
         if self.drafter is None:

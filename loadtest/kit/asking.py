@@ -1,24 +1,30 @@
-"""Send one request, and time its answer."""
+"""Send one request and time its answer, or go through many prompts at once."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from specdec.clients import GenerationResult, collect
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.arms import GREEDY, Case
+from specdec.loadtest.kit.options import progress
 from specdec.loadtest.kit.ratios import Timed
 
 if TYPE_CHECKING:
     from specdec.clients import Chunk, GenerationRequest, GrpcClient
 
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class RequestSettings:
     """The settings that all requests of a bench share."""
 
     max_tokens: int
@@ -77,12 +83,22 @@ def measure(
     `about` has the prompt's id, its column and the arm.
     """
     answer = ask(client, request)
-    statistics = dict(answer.result.end.speculative_decoding or {})
-    return Measurement(
-        *about,
-        len(answer.result.token_ids),
-        answer.num_first,
-        answer.first_s,
-        answer.last_s,
-        statistics or None,
-    )
+    statistics = dict(answer.result.end.speculative_decoding or {}) or None
+    times = answer.num_first, answer.first_s, answer.last_s
+    return Measurement(*about, len(answer.result.token_ids), *times, statistics)
+
+
+def find_at_once(
+    find: Callable[[Item], list[Found]], prompts: Sequence[Item], num_threads: int
+) -> list[Found]:
+    """Return what `find` returns for each prompt, in their order, and show the progress.
+
+    `num_threads` prompts are in work at the same time.
+    """
+    found: list[Found] = []
+    with ThreadPoolExecutor(num_threads) as pool:
+        for number, own in enumerate(pool.map(find, prompts), start=1):
+            found += own
+            progress(f"{number}/{len(prompts)} prompts")
+    print(file=sys.stderr)
+    return found

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.engines.call_tensors import CallTensors
+from specdec.engines.calls import Call
 from specdec.engines.wire import contract
-from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
-from specdec.loadtest.kit.arms import GREEDY, Case
+from specdec.engines.wire.sampling_inputs import Sampling
+from specdec.loadtest.kit.asking import RequestSettings
+from specdec.loadtest.kit.prompts import TokenPrompt
+
+_NUMBERS = itertools.count()
+"""Numbers of the calls, for ids that no two of them share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +38,35 @@ class DirectAnswer:
 class DirectTarget:
     """Streams from an engine model by the `tensorrtllm` contract, one call at a time."""
 
-    def __init__(self, grpc_url: str, model: str = "target") -> None:
+    def __init__(self, grpc_url: str) -> None:
         self._client = triton.InferenceServerClient(grpc_url)
-        self._model = model
-        self._numbers = itertools.count()
         self._responses: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
         self._client.start_stream(lambda result, error: self._responses.put((result, error)))
 
     def generate(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        end_id: int,
-        case: Case = GREEDY,
-        seed: int = 1,
-        *,
-        wants_log_probs: bool = False,
+        self, prompt: TokenPrompt, settings: RequestSettings, *, wants_log_probs: bool = False
     ) -> DirectAnswer:
         """Return the answer. Raises RuntimeError with the engine's text if it refuses."""
         # The shared sampler draws as the orchestrator's requests do, with this very seed.
         sampling = Sampling(
-            SamplingParams(case.temperature, top_p=case.top_p, seed=seed),
-            len(prompt),
+            SamplingParams(**settings.case.fields(settings.seed)),
+            len(prompt.token_ids),
             wants_log_probs=wants_log_probs,
             has_shared_sampler=True,
         )
-        names = list(contract.REQUIRED_OUTPUTS)
-        if wants_log_probs:
-            names.append(contract.OUTPUT_LOG_PROBS)
+        context = np.asarray(prompt.token_ids, dtype=np.int32)
+        call = Call(context, settings.max_tokens, prompt.end_id, streaming=True)
+        tensors = CallTensors(sampling, asks_for_times=False)
+        inputs = []
+        for name, value in tensors.inputs(call):
+            tensor = triton.InferInput(name, value.shape, np_to_triton_dtype(value.dtype))
+            inputs.append(tensor.set_data_from_numpy(value))
         start_s = time.perf_counter()
         self._client.async_stream_infer(
-            self._model,
-            _inputs(prompt, max_tokens, end_id, sampling),
-            outputs=[triton.InferRequestedOutput(name) for name in names],
-            request_id=f"direct-{next(self._numbers)}",
+            "target",
+            inputs,
+            outputs=[triton.InferRequestedOutput(name) for name in tensors.outputs(call)],
+            request_id=f"direct-{next(_NUMBERS)}",
             enable_empty_final_response=True,
         )
         tokens: list[int] = []
@@ -90,21 +89,3 @@ class DirectTarget:
     def close(self) -> None:
         self._client.stop_stream()
         self._client.close()
-
-
-def _inputs(prompt: Sequence[int], max_tokens: int, end_id: int, sampling: Sampling) -> list[Any]:
-    values: dict[str, npt.NDArray[Any]] = {
-        contract.INPUT_IDS: np.asarray([list(prompt)], dtype=np.int32),
-        contract.INPUT_LENGTHS: np.asarray([[len(prompt)]], dtype=np.int32),
-        contract.REQUEST_OUTPUT_LEN: np.asarray([[max_tokens]], dtype=np.int32),
-        contract.END_ID: np.asarray([[end_id]], dtype=np.int32),
-        contract.STREAMING: np.asarray([[True]]),
-        contract.EXCLUDE_INPUT_IN_OUTPUT: np.asarray([[True]]),
-        **dict(sampling_inputs(sampling, len(prompt))),
-    }
-    inputs = []
-    for name, value in values.items():
-        tensor = triton.InferInput(name, value.shape, np_to_triton_dtype(value.dtype))
-        tensor.set_data_from_numpy(value)
-        inputs.append(tensor)
-    return inputs

@@ -1,4 +1,4 @@
-"""Prompts as token ids: of a file, or of ours that no training saw."""
+"""Prompts as token ids, and our held-out prompts, which no training saw."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from transformers import AutoTokenizer
 
 from specdec.builder.distill.prompts import PromptSettings, held_out
 from specdec.builder.prompt_files import column_of
-from specdec.folders import default_model_repository
+from specdec.builder.repository.weights import WEIGHTS
 from specdec.loadtest.kit.guide import TASKS
-from specdec.loadtest.load.prompts import Prompt, load_prompts
-
-CHECKPOINT = default_model_repository() / "target" / "1" / "checkpoint"
+from specdec.loadtest.load.prompts import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,8 @@ class TokenPrompt:
     column: str
     """The group of prompts that it belongs to: a column of a table."""
     token_ids: tuple[int, ...]
+    end_id: int | None = None
+    """The target's end token."""
 
 
 NUM_PER_TASK = 11
@@ -36,38 +36,33 @@ WARM_UP = TokenPrompt("warm-up", "", tuple(range(1000, 1040)))
 """A text that no prompt contains."""
 
 
-def load_token_prompts(
-    path: Path, checkpoint: Path, salt: str = ""
-) -> tuple[tuple[TokenPrompt, ...], int]:
-    """Return the prompts of a file, and the target's end token; see `as_tokens`."""
-    return as_tokens(load_prompts(path), checkpoint, salt)
+def checkpoint_of(repository: Path, engine: str = "target") -> Path:
+    """Return the folder of an engine's weights and tokenizer."""
+    return repository / engine / WEIGHTS
 
 
 def as_tokens(
-    prompts: Iterable[Prompt], checkpoint: Path, salt: str = ""
-) -> tuple[tuple[TokenPrompt, ...], int]:
-    """Return first turns as tokens, and the target's end token.
+    prompts: Iterable[Prompt], repository: Path, salt: str = ""
+) -> tuple[TokenPrompt, ...]:
+    """Return first turns as tokens of the repository's target.
 
     With a `salt` each turn begins with it and the prompt's id. So a prefix that is cached for
     another salt does not help.
     """
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_of(repository))
 
-    def encode(turn: str, prompt_id: str) -> tuple[int, ...]:
-        content = f"({salt}-{prompt_id}) {turn}" if salt else turn
+    def encode(prompt: Prompt) -> tuple[int, ...]:
+        turn = prompt.turns[0]
+        content = f"({salt}-{prompt.prompt_id}) {turn}" if salt else turn
         messages = [{"role": "user", "content": content}]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return tuple(tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
-    encoded = tuple(
-        TokenPrompt(
-            prompt_id=prompt.prompt_id,
-            column=column_of(prompt.category),
-            token_ids=encode(prompt.turns[0], prompt.prompt_id),
-        )
+    end_id = tokenizer.eos_token_id
+    return tuple(
+        TokenPrompt(prompt.prompt_id, column_of(prompt.category), encode(prompt), end_id)
         for prompt in prompts
     )
-    return encoded, int(tokenizer.eos_token_id)
 
 
 def held_out_prompts(num_per_task: int | None) -> list[Prompt]:
@@ -106,7 +101,7 @@ def spread(prompts: Sequence[TokenPrompt], count: int) -> list[TokenPrompt]:
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
-def salted_prompts(per_task: int, checkpoint: Path, seed: int, turn: int) -> Iterator[TokenPrompt]:
+def salted_prompts(per_task: int, repository: Path, seed: int, turn: int) -> Iterator[TokenPrompt]:
     """Yield all held-out prompts again and again, each time salted anew and in another order.
 
     The two passes of a pair, with `turn` 0 and 1, get the same prompts in the same order, with
@@ -115,5 +110,5 @@ def salted_prompts(per_task: int, checkpoint: Path, seed: int, turn: int) -> Ite
     """
     order = random.Random(seed)
     for number in itertools.count():
-        prompts, _ = as_tokens(held_out_prompts(per_task), checkpoint, f"{seed:03}{turn}{number}")
+        prompts = as_tokens(held_out_prompts(per_task), repository, f"{seed:03}{turn}{number}")
         yield from order.sample(prompts, len(prompts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -14,10 +15,7 @@ LAYERS = (".layers.", "midlayer.")
 
 def random_draft(source: Path, folder: Path) -> Path:
     """Write a checkpoint like `source`, with random layers, into the new `folder`; return it."""
-    folder.mkdir(parents=True)
-    for file in source.iterdir():
-        if file.suffix != ".safetensors":
-            (folder / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     tensors = load_file(source / "model.safetensors")
     generator = torch.Generator().manual_seed(SEED)
     for name, tensor in tensors.items():

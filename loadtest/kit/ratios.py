@@ -42,8 +42,7 @@ def ratio(over: Mapping[str, Timed], under: Mapping[str, Timed]) -> Ratio:
     Each resample draws the same prompts for both.
     """
     return resampled(
-        sorted(over),
-        lambda drawn: rate(over[i] for i in drawn) / rate(under[i] for i in drawn),
+        sorted(over), lambda drawn: rate(over[i] for i in drawn) / rate(under[i] for i in drawn)
     )
 
 

@@ -14,7 +14,7 @@ from specdec.builder.description.engine import TRANSLATIONS
 from specdec.builder.repository.add_draft import add_draft
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.weights import HEAD, WEIGHTS
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.arms import Arm
 
 COLOCATED = "colocated"
@@ -53,14 +53,16 @@ def serve_with_drafts(arguments: argparse.Namespace) -> Iterator[TritonServer]:
 
 
 def with_colocated(repository: Path, arms: Iterable[str], directory: Path) -> Path:
-    """Return `repository`, or a copy with a colocated orchestrator if an arm asks for it.
+    """Return `repository`, or a copy with one more orchestrator if an arm asks for it.
 
-    The copy goes into the empty `directory`.
+    That orchestrator has the engines in its own process. The copy goes into the empty `directory`.
     """
     if all(Arm.parse(arm).model != COLOCATED for arm in arms):
         return repository
     copy = with_drafts(repository, directory / "repository")
-    add_colocated(copy, directory)
+    colocate(copy, directory / "alone")
+    own = (directory / "alone" / "specdec").rename(copy / COLOCATED)
+    ConfigFile.read(own).with_name(COLOCATED).write(own)
     return copy
 
 
@@ -85,13 +87,3 @@ def with_drafts(
     for name, checkpoint in checkpoints:
         print(f"{name}: {add_draft(directory, name, Path(checkpoint), translation=translation)}")
     return directory
-
-
-def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> None:
-    """Add an orchestrator with the engines in its own process to a copied repository.
-
-    `directory` is an empty folder on the same file system.
-    """
-    colocate(repository, directory / "alone")
-    (directory / "alone" / "specdec").rename(repository / name)
-    ConfigFile.read(repository / name).with_name(name).write(repository / name)

@@ -20,9 +20,10 @@ from specdec.folders import default_results
 RESULTS = default_results()
 SCRATCH = Path("results/scratch")
 """Folder of single measurements, in the working directory; git ignores it."""
+UNKNOWN = "unknown"
 _RESULTS_IN_TREE = "loadtest/results"
 _PACKAGES = ("torch", "transformers", "nvidia-pytriton", "tritonclient", "numpy")
-_NUM_DIGITS = 4
+NUM_DIGITS = 4
 """Significant digits of a figure in a result."""
 
 Row = TypeVar("Row")
@@ -33,7 +34,7 @@ def conditions(command: str) -> dict[str, Any]:
     return {
         "command": command,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit_of(RESULTS.parent),
         "processor": processor(),
         "num_cores": os.cpu_count(),
         "load_average_1min": round(os.getloadavg()[0], 2),
@@ -57,7 +58,7 @@ def write_result(
     and go to results/scratch/`name`.raw.json. Both may contain dataclasses.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    text = _in_lines(_rounded(_plain(facts)), depth=2)
+    text = in_lines(plain(facts, NUM_DIGITS), depth=2)
     (directory / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     known = facts["conditions"]
     head = (
@@ -71,8 +72,8 @@ def write_result(
     if raw is not None:
         path = SCRATCH / f"{name}.raw.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        measured = {"conditions": known, "measurements": _plain(raw)}
-        path.write_text(_in_lines(measured, depth=2) + "\n", encoding="utf-8")
+        measured = {"conditions": known, "measurements": plain(raw)}
+        path.write_text(in_lines(measured, depth=2) + "\n", encoding="utf-8")
         print(f"single measurements: {path}", file=sys.stderr)
 
 
@@ -98,54 +99,56 @@ def format_number(value: float | None, num_decimals: int) -> str:
     return "–" if value is None else f"{value:.{num_decimals}f}"
 
 
-def _plain(value: Any) -> Any:
-    """Turn dataclasses, tuples and mappings at any depth into JSON values."""
+def plain(value: Any, num_digits: int | None = None) -> Any:
+    """Turn dataclasses, tuples and mappings at any depth into JSON values.
+
+    With `num_digits`, floats are rounded to as many significant digits.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return plain(asdict(value), num_digits)
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(key): plain(each, num_digits) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, num_digits) for each in value]
+    return float(f"{value:.{num_digits}g}") if num_digits and isinstance(value, float) else value
 
 
-def _rounded(value: Any) -> Any:
-    """Round every float in a plain value to `_NUM_DIGITS` significant digits."""
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.{_NUM_DIGITS}g}") if isinstance(value, float) else value
+def commit_of(root: Path) -> str:
+    """Return the short name of the commit that is checked out.
+
+    `-dirty` follows if files have changed. Results do not count. Neither do weights that are
+    missing, because they do not travel with the checkout. UNKNOWN if Git does not answer.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        status = git("status", "--porcelain", "--", ":(top)", f":(top,exclude){_RESULTS_IN_TREE}")
+        commit = git("rev-parse", "--short", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+    changes = [each.split(maxsplit=1) for each in status.splitlines()]
+    is_dirty = any(kind != "D" or not path.endswith(".safetensors") for kind, path in changes)
+    return commit + ("-dirty" if is_dirty else "")
 
 
-def _in_lines(value: Any, depth: int, indent: str = "") -> str:
+def in_lines(value: Any, depth: int, indent: str = "") -> str:
     """Return JSON with a line for each entry of the outer `depth` levels."""
     if not depth or not value or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     inner = indent + " "
     if isinstance(value, dict):
         lines = [
-            f"{json.dumps(key, ensure_ascii=False)}: {_in_lines(each, depth - 1, inner)}"
+            f"{json.dumps(key, ensure_ascii=False)}: {in_lines(each, depth - 1, inner)}"
             for key, each in value.items()
         ]
     else:
-        lines = [_in_lines(each, depth - 1, inner) for each in value]
+        lines = [in_lines(each, depth - 1, inner) for each in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return f"{opening}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{closing}"
-
-
-def _commit() -> str:
-    """Return the commit that is measured, with a mark if anything but results differs from it."""
-    try:
-        commit = _git("rev-parse", "--short", "HEAD")
-        changes = _git("status", "--porcelain", "--", ":(top)", f":(top,exclude){_RESULTS_IN_TREE}")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return commit + ("-dirty" if changes else "")
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", *arguments]
-    found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True)
-    return found.stdout.strip()
 
 
 def _version(package: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.loadtest.kit.answers import (
+    DraftCounts,
     Measurement,
     after_first_response,
     answers_of_arm,
@@ -16,7 +17,6 @@ from specdec.loadtest.kit.answers import (
     until_first_response,
 )
 from specdec.loadtest.kit.arms import Arm
-from specdec.loadtest.kit.draft_counts import DraftCounts
 from specdec.loadtest.kit.ratios import Ratio
 from specdec.loadtest.kit.results import format_number, markdown_table, table_of
 
@@ -120,17 +120,10 @@ def acceptances(found: list[Measurement], arms: Mapping[str, Arm]) -> list[Accep
         known = [each for each in answers_of_arm(found, name) if each.statistics]
         if known:
             counts = counts_of(known)
-            figures.append(
-                Acceptance(
-                    name,
-                    counts,
-                    counts.conditional_acceptance if arm.has_chains else None,
-                    {
-                        own: counts_of(answers_of_arm(known, name, each)).tau
-                        for own, each in _columns(found)
-                    },
-                )
-            )
+            alpha = counts.conditional_acceptance if arm.has_chains else None
+            columns = {own: answers_of_arm(known, name, each) for own, each in _columns(found)}
+            taus = {own: counts_of(each).tau for own, each in columns.items()}
+            figures.append(Acceptance(name, counts, alpha, taus))
     return figures
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
@@ -11,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient
-from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.arms import AUTO, Arm
 from specdec.loadtest.kit.asking import ask, timed_chunks
 from specdec.loadtest.kit.prompts import TokenPrompt
 
@@ -78,17 +79,14 @@ class _Arrivals:
                     self.finals.append((num_tokens, chunk.end))
 
 
+@dataclass(frozen=True, slots=True)
 class Streams:
-    """Asks prompts for the length of a pass."""
+    """Asks prompts in passes of `seconds`, each after `warm_up_s`."""
 
-    def __init__(
-        self, client: GrpcClient, max_tokens: int, warm_up_s: float, seconds: float
-    ) -> None:
-        """Prepare passes of `seconds`, each after `warm_up_s`."""
-        self._client = client
-        self._max_tokens = max_tokens
-        self._warm_up_s = warm_up_s
-        self._seconds = seconds
+    client: GrpcClient
+    max_tokens: int
+    warm_up_s: float
+    seconds: float
 
     def run(self, num_streams: int, number: int, arm: str, prompts: Iterator[TokenPrompt]) -> Pass:
         """Run one pass. Raises SpecdecError if a request fails.
@@ -96,17 +94,17 @@ class Streams:
         All streams hang up at the end. The first answers differ in length, or all streams would
         read their prompts at the same time again and again.
         """
-        start_s = time.perf_counter() + self._warm_up_s
+        start_s = time.perf_counter() + self.warm_up_s
         lock = threading.Lock()
 
         def ask_on(stream: int) -> _Arrivals:
-            own = _Arrivals(start_s, start_s + self._seconds)
-            max_tokens = max(1, self._max_tokens * (stream + 1) // num_streams)
+            own = _Arrivals(start_s, start_s + self.seconds)
+            max_tokens = max(1, self.max_tokens * (stream + 1) // num_streams)
             while time.perf_counter() < own.end_s:
                 with lock:
                     prompt = next(prompts)
-                own.read(self._client, _request(prompt, arm, max_tokens))
-                max_tokens = self._max_tokens
+                own.read(self.client, _request(prompt, arm, max_tokens))
+                max_tokens = self.max_tokens
             return own
 
         with ThreadPoolExecutor(num_streams) as pool:
@@ -118,7 +116,7 @@ class Streams:
             num_streams=num_streams,
             number=number,
             arm=arm,
-            seconds=self._seconds,
+            seconds=self.seconds,
             num_tokens=sum(own.num_tokens for own in found),
             num_answered=sum(num_tokens for num_tokens, _ in finals),
             num_drafted=sum(final.total_draft_tokens or 0 for _, final in finals),
@@ -126,9 +124,10 @@ class Streams:
             median_first_s=statistics.median(firsts_s) if firsts_s else float("nan"),
         )
 
-    def learn(self, prompt: TokenPrompt, arm: str) -> None:
-        """Ask one prompt without measuring it, so that the server learns."""
-        ask(self._client, _request(prompt, arm, self._max_tokens))
+    def learn(self, prompts: Iterator[TokenPrompt], num_prompts: int) -> None:
+        """Ask some prompts with `auto` without measuring them, so that the server learns."""
+        for prompt in itertools.islice(prompts, num_prompts):
+            ask(self.client, _request(prompt, AUTO, self.max_tokens))
 
 
 def _request(prompt: TokenPrompt, arm: str, max_tokens: int) -> GenerationRequest:

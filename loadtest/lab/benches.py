@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specdec.builder.errors import BuildError
 from specdec.clients.errors import SpecdecError
 from specdec.errors import ConfigurationError
-from specdec.launch.launcher import LaunchError
+from specdec.launch.installation import LaunchError
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,10 @@ class LoadSettings:
             ("--spawn-rate", self.spawn_rate_per_s),
         ):
             if value is not None and value <= 0:
-                raise ValueError(f"{option} must be above 0; given: {value:g}")
+                raise ValueError(f"{option} must be above 0; given {value:g}")
         for option, value in (("--warmup", self.warmup_s), ("--grace", self.grace_s)):
             if value < 0:
-                raise ValueError(f"{option} must be 0 or more; given: {value:g}")
+                raise ValueError(f"{option} must be 0 or more; given {value:g}")
 
     def write(self, path: Path) -> None:
         """Save the settings as JSON."""

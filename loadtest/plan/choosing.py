@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-IDEAL_RATIO, MIN_RATIO, MAX_RATIO = 10.0, 5.0, 20.0
-"""Parameters of the target ÷ those of the draft model: ideal, smallest and largest good ratio."""
-MIN_DRAFT_B = 0.05
-"""Billions of parameters below which a draft model's acceptance collapses."""
-MAX_SHARE = 0.3
-"""Share of the target's size above which the draft model's own time consumes the gain."""
+from specdec.estimates.sizes import (
+    COSTLY_SHARE,
+    IDEAL_RATIO,
+    MAX_RATIO,
+    MIN_DRAFT_PARAMETERS,
+    MIN_RATIO,
+)
+
 HEAD_B = 0.12
 """Billions of parameters of an EAGLE head for a target of 7 to 8 billion."""
 HEAD_SHARE = 0.02
@@ -98,15 +100,15 @@ def recommend(known: DraftConditions) -> Recommendation:
 
 def _faults(known: DraftConditions, draft_b: float) -> tuple[str, ...]:
     found = []
-    if draft_b > MAX_SHARE * known.target_b:
+    if draft_b > COSTLY_SHARE * known.target_b:
         found.append(
             f"a draft of {draft_b:g}B is {draft_b / known.target_b:.0%} of the target, above "
-            f"{MAX_SHARE:.0%}: its own time eats the gain; {_ideal(known)}"
+            f"{COSTLY_SHARE:.0%}: its own time eats the gain; {_ideal(known)}"
         )
-    if draft_b < MIN_DRAFT_B:
+    if draft_b * 1e9 < MIN_DRAFT_PARAMETERS:
         found.append(
-            f"a draft of {draft_b * 1000:.0f}M is below {MIN_DRAFT_B * 1000:.0f}M: its tokens "
-            "are seldom accepted"
+            f"a draft of {draft_b * 1000:.0f}M is below {MIN_DRAFT_PARAMETERS / 1e6:.0f}M: its "
+            "tokens are seldom accepted"
         )
     spare_gb = _spare_gb(known)
     if spare_gb is not None and spare_gb <= 0:
@@ -117,7 +119,7 @@ def _faults(known: DraftConditions, draft_b: float) -> tuple[str, ...]:
 def _draft_model(known: DraftConditions, draft_b: float) -> Recommendation:
     ratio = known.target_b / draft_b
     if MIN_RATIO <= ratio <= MAX_RATIO:
-        size = f"{ratio:.0f} × smaller than the target (good: {MIN_RATIO:.0f} to {MAX_RATIO:.0f} ×)"
+        size = f"{ratio:.0f} × smaller than the target (good: {MIN_RATIO} to {MAX_RATIO} ×)"
     else:
         size = f"{ratio:.1f} × smaller than the target; {_ideal(known)}"
     kind, room = "draft model", []

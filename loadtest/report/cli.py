@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     for name in ("watch", "every", "hours"):
         value = getattr(args, name)
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "watch"):
-            parser.error(f"--{name} must be a positive number; given: {value:g}")
+            parser.error(f"--{name} must be a positive number; given {value:g}")
     if args.prometheus and args.watch:
         parser.error("--watch cannot be combined with --prometheus; use --hours")
     try:

@@ -117,7 +117,7 @@ def _by_time(result: list[Any]) -> tuple[Scrape, ...]:
 
 def _get(url: str) -> bytes:
     if not url.lower().startswith(("http://", "https://")):
-        raise SourceError(f"a URL begins with http:// or https://; given: {url!r}")
+        raise SourceError(f"a URL begins with http:// or https://; given {url!r}")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) only
             content: bytes = answer.read()

@@ -8,6 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from specdec.cli import COMMANDS
+from specdec.loadtest.lab.benches import BENCHES
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import parameter_names
 from specdec.settings.torch_engine import EngineModelSettings
@@ -34,6 +35,7 @@ PAGES = [
     ROOT / "loadtest" / "results" / "README.md",
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+BENCH = re.compile(r"specdec bench ([a-z_]+)")
 MODULE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)`")
 CODE = ("backends", "builder", "clients", "docs", "loadtest", "model_repository", "tests")
 """Folders with the modules that the pages name."""
@@ -96,6 +98,24 @@ def test_every_module_named_on_a_page_exists():
     assert {module for _, module in named} >= {"loop.py"}
     missing = [each for each in named if not any(path.endswith(f"/{each[1]}") for path in modules)]
     assert missing == []
+
+
+def test_every_bench_that_is_named_exists():
+    """A bench named on a page, in a config.pbtxt or in the first line of a result is in BENCHES."""
+    pages = [FRONT_PAGE, ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
+    configurations = list((ROOT / "model_repository").glob("*/config.pbtxt"))
+    named = {
+        (path.name, bench)
+        for path in [*pages, *configurations]
+        for bench in BENCH.findall(path.read_text("utf-8"))
+    }
+    for path in (ROOT / "loadtest" / "results").glob("*.md"):
+        first_line = path.read_text("utf-8").splitlines()[0]
+        named |= {(path.name, bench) for bench in BENCH.findall(first_line)}
+
+    assert named >= {("README.md", "exact"), ("counters.md", "counters")}
+    assert configurations
+    assert [each for each in named if each[1] not in BENCHES] == []
 
 
 def test_front_page_leads_to_every_page():
@@ -176,4 +196,6 @@ def test_pages_name_every_command():
         *PORT_VARIABLES,
     ]
 
-    assert [word for word in words if word not in everything] == []
+    # "make test" is not named by "make test-gpu".
+    whole = [rf"{re.escape(word)}(?![\w-])" for word in words]
+    assert [each for each in whole if not re.search(each, everything)] == []

@@ -5,7 +5,7 @@ import pytest
 from tests.checks.imports import ROOT, circle_in, grouped, imports_of, lines_between, packages_of
 
 ORDER = (
-    ("errors", "extras", "folders", "metrics_page", "rounds", "token_texts"),
+    ("errors", "extras", "folders", "metrics_page", "rounds", "token_ids", "token_texts"),
     ("acceptance", "health"),
     ("torch_engine",),
     ("engines.wire",),
@@ -40,6 +40,7 @@ TORCH_ENGINE_ORDER = (
     ("parts",),
     ("model",),
     ("scheduling",),
+    ("banned_texts",),
     ("engine",),
 )
 SERVING_ORDER = (

@@ -1,4 +1,4 @@
-"""Tests of the outbox: whoever waits for a last response gets one."""
+"""Tests of the outbox: each reader gets a last response."""
 
 from unittest.mock import MagicMock
 

@@ -46,8 +46,8 @@ class Reader:
             contract.STREAMING: np.asarray([True]),
             contract.EXCLUDE_INPUT_IN_OUTPUT: np.asarray([True]),
         }
-        call = parse_call("1", arrays, outputs)
-        reply_module.response = lambda outputs: outputs
+        gives_receipts = contract.RECEIPT_ADDRESS in outputs
+        call = parse_call("1", arrays, outputs, gives_receipts=gives_receipts)
         sender = SimpleNamespace(send=lambda outputs, flags=0: self.responses.append(outputs))
         self.reply = reply_module.Reply(call, sender, Outbox(), desk)
 
@@ -69,9 +69,11 @@ class Reader:
 
 
 @pytest.fixture
-def reader(inside_triton, desk):
+def reader(inside_triton, monkeypatch, desk):
     """Return a function that begins a call for given outputs and returns its Reader."""
-    return lambda outputs: Reader(inside_triton("specdec.engine_model.reply"), desk, outputs)
+    reply_module = inside_triton("specdec.engine_model.reply")
+    monkeypatch.setattr(reply_module, "response", lambda outputs: outputs)
+    return lambda outputs: Reader(reply_module, desk, outputs)
 
 
 def test_next_response_waits_for_the_receipt(reader):
@@ -130,12 +132,10 @@ class TextReader:
 
     def __init__(self, module, desk):
         self.responses = []
-        module.FINAL = 1
         sender = SimpleNamespace(send=self._take, is_cancelled=lambda: True)
         request = SimpleNamespace(
             get_response_sender=lambda: sender, request_id=lambda: "7", is_cancelled=lambda: True
         )
-        module._with_receipt = lambda text, address: (text, address)
         self.request = module.PacedRequest(request, desk, Outbox())
         self.sender = self.request.get_response_sender()
 
@@ -154,9 +154,12 @@ class TextReader:
 
 
 @pytest.fixture
-def text_reader(inside_triton, desk):
+def text_reader(inside_triton, monkeypatch, desk):
     """Return the reader of a request to a model that is not ours."""
-    return TextReader(inside_triton("specdec.engine_model.paced_sender"), desk)
+    module = inside_triton("specdec.engine_model.paced_sender")
+    monkeypatch.setattr(module, "FINAL", 1)
+    monkeypatch.setattr(module, "_with_receipt", lambda text, address: (text, address))
+    return TextReader(module, desk)
 
 
 def test_foreign_stream_waits_for_receipts(text_reader):

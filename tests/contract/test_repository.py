@@ -8,11 +8,16 @@ import pytest
 from tests.contract.declared import ROOT
 
 MODELS = ROOT / "model_repository"
+SHIPPED = {"specdec", "target", "draft"}
+"""Models of the default pair; a checkout may have more."""
 
 
 def test_repository_holds_models_only():
     """Every entry is a model with a configuration and a version, as Triton expects."""
-    for folder in MODELS.iterdir():
+    folders = list(MODELS.iterdir())
+
+    assert {folder.name for folder in folders} >= SHIPPED
+    for folder in folders:
         assert folder.is_dir()
         assert (folder / "config.pbtxt").is_file()
         assert (folder / "1" / "model.py").is_file()
@@ -20,8 +25,16 @@ def test_repository_holds_models_only():
 
 def test_models_are_thin():
     """Each model.py has at most five lines: it names a class of the package."""
-    for path in MODELS.glob("*/1/model.py"):
+    paths = list(MODELS.glob("*/1/model.py"))
+
+    assert {path.parts[-3] for path in paths} >= SHIPPED
+    for path in paths:
         assert len(path.read_text().splitlines()) <= 5
+
+
+def test_shipped_repository_has_no_manifest():
+    """The server checks a repository that has a manifest; users may change the shipped one."""
+    assert not (MODELS / "manifest.json").exists()
 
 
 def test_backends_folder_stays_ours():

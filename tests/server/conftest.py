@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from specdec.builder.repository.colocate import colocate
-from specdec.launch.launcher import TritonServer, port_from_environment
+from specdec.launch.launcher import port_from_environment
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.reliability.kit.crashes import CrashWatch
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
@@ -128,10 +129,14 @@ def no_crash(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def server_survives(request):
-    """Check after each test that the processes of the servers it used are alive."""
+    """Check that the servers that a test uses neither end nor start again during it."""
+    servers = [request.getfixturevalue(name) for name in set(SERVERS) & set(request.fixturenames)]
+    pids = [each.pid for each in servers]
     yield
-    for name in set(SERVERS) & set(request.fixturenames):
-        os.kill(request.getfixturevalue(name).pid, 0)
+    # The supervisor writes the new id after a restart, so a crash shows as another id.
+    assert [each.pid for each in servers] == pids
+    for pid in pids:
+        os.kill(pid, 0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -152,7 +152,7 @@ def make_round(
     """Return a Round as the loop reports it; `drafted` and `accepted` count draft tokens."""
     return Round(
         tokens=tuple(tokens),
-        num_drafted=drafted,
+        num_draft_tokens=drafted,
         num_accepted=accepted,
         drafter=drafter,
         accepted_sources=(1,) * accepted,

@@ -60,7 +60,7 @@ def test_output_is_the_targets_own(data):
     assert target.num_passes == len(rounds)
     assert drafter.observed == rounds
     for each, draft in zip(rounds, target.drafts, strict=True):
-        assert each.num_drafted == len(draft)
+        assert each.num_draft_tokens == len(draft)
         assert draft[: each.num_accepted] == each.tokens[: each.num_accepted]
         assert len(each.tokens) <= each.num_accepted + 1
         assert each.sources == (1,) * each.num_accepted + (TARGET_SOURCE,) * (
@@ -139,7 +139,8 @@ def test_empty_proposal_is_a_plain_step():
     rounds, target = run(TEXT, ScriptedDrafter(4, lambda _: None), max_tokens=6)
 
     assert target.drafts == [()] * 6
-    assert {(each.drafter, each.num_drafted, each.sources) for each in rounds} == {(None, 0, (0,))}
+    figures = {(each.drafter, each.num_draft_tokens, each.sources) for each in rounds}
+    assert figures == {(None, 0, (0,))}
 
 
 def test_target_that_ends_at_once_gives_one_empty_round():

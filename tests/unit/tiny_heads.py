@@ -52,7 +52,7 @@ def save_heads(target: Path, folder: Path) -> dict[str, Path]:
                 weight.add_(torch.randn_like(weight) * NOISE[kind])
             if isinstance(module, eagle3.Eagle3):
                 module.norm.weight.mul_(4)
-        checkpoint.store(kind.split("_")[0], module, target, folder / kind, {})
+        checkpoint.store(module, target, folder / kind, {})
     return {kind: folder / kind for kind in made}
 
 

@@ -78,8 +78,9 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the subcommand named by the first argument and return its exit status.
 
-    Status 1 means that a package is missing, 2 a usage error, and 130 an interruption by Ctrl-C.
-    `argv` defaults to the arguments of the process.
+    Statuses of this function itself are 1 for a missing package, 2 for an unknown or missing
+    subcommand, and 130 for an interruption by Ctrl-C. `argv` defaults to the arguments of the
+    process.
     """
     arguments = sys.argv[1:] if argv is None else argv
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])

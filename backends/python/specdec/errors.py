@@ -1,8 +1,8 @@
-"""All errors that specdec raises on purpose, and their meaning for clients.
+"""The errors of requests, engines and configuration, and their meaning for clients.
 
 Each error has one of Triton's status codes and a stable `error_type`. The type begins the message
-that the client gets, and it is a label of the metrics. Any other exception is a bug of ours, and
-the client gets it as `internal`.
+that the client gets, and it is a label of the metrics. Any other exception that ends a request is a
+bug of ours, and the client gets it as `internal`.
 """
 
 from __future__ import annotations

@@ -18,13 +18,9 @@ from contextlib import closing
 import numpy as np
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter
-from specdec.engines.protocol import (
-    TargetEngine,
-    TokenIds,
-    num_accepted_of,
-    num_drafted_of,
-)
+from specdec.engines.protocol import TargetEngine, num_accepted_of, num_draft_tokens_of
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 class Context:
@@ -82,7 +78,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         num_accepted = num_accepted_of(proposal.draft, verification)
         confirmed = Round(
             tokens=verification.tokens,
-            num_drafted=num_drafted_of(proposal.draft, verification),
+            num_draft_tokens=num_draft_tokens_of(proposal.draft, verification),
             num_accepted=num_accepted,
             drafter=proposal.drafter,
             accepted_sources=proposal.sources_of(verification.tokens[:num_accepted]),
@@ -115,7 +111,7 @@ def stream_target(
             context.append(step.tokens)
             yield Round(
                 tokens=step.tokens,
-                num_drafted=0,
+                num_draft_tokens=0,
                 num_accepted=0,
                 drafter=None,
                 accepted_sources=(),

@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 def samples_on(page: str) -> Iterator[Sample]:
     """Yield the samples on the page in order. Raises ValueError for a line in another format."""
-    # Without its type a counter keeps its name; to others the parser adds `_total`.
+    # Without the comments no sample has a type. To a counter's name the parser would add `_total`.
     lines = [line for line in page.split("\n") if not line.lstrip().startswith("#")]
     try:
         for family in text_string_to_metric_families("\n".join(lines)):

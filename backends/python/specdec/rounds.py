@@ -14,7 +14,7 @@ class Round:
 
     tokens: tuple[int, ...]
     """Confirmed tokens: the accepted draft tokens, then the target's own."""
-    num_drafted: int
+    num_draft_tokens: int
     """Number of draft tokens that the target verified."""
     num_accepted: int
     """Number of draft tokens that the target accepted."""
@@ -36,7 +36,7 @@ class Round:
     """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
 
     @property
-    def num_steps(self) -> int:
+    def num_passes(self) -> int:
         """Number of the target's passes: above 1 only if a response holds several plain steps."""
         return max(1, len(self.tokens) - self.num_accepted)
 

@@ -145,7 +145,8 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> Iterator[Job]:
     """Yield jobs in the prompts' order, sorted by length within spans.
 
-    Prompts over `max_prompt` tokens are left out. Jobs of equal length, run together, waste least.
+    Prompts over `max_prompt` tokens are left out. Jobs that run together then have similar lengths,
+    so that little attention is spent on empty positions.
     """
     size = settings.sort_span
     spans = [prompts[start : start + size] for start in range(0, len(prompts), size)]

@@ -2,7 +2,7 @@
 # Trains what this folder holds: train.sh TARGET_DIR WORK_DIR [QUESTIONS.jsonl]
 #
 # For a GPU of 80 GB: eight million tokens of the target's own answers, then the three kinds of draft,
-# half an hour in all. QUESTIONS are never trained on. Everything is resumed.
+# half an hour in all. QUESTIONS are never trained on. A later run resumes a stopped one.
 # SMALL=1 runs the same steps in some minutes on a CPU, to see that they work; its drafts are useless.
 set -euo pipefail
 

@@ -13,13 +13,9 @@ import numpy as np
 import torch
 
 from specdec.acceptance.sampling import GREEDY, Draw
-from specdec.loadtest.gpu.decoders.shapes import (
-    Streams,
-    num_cache_bytes,
-    num_layer_parameters,
-    num_weight_bytes,
-)
+from specdec.loadtest.gpu.decoders.shapes import Streams
 from specdec.loadtest.gpu.decoders.timing import DeviceSpeed, median_us, wait
+from specdec.loadtest.pass_bytes import num_cache_bytes, num_layer_parameters, num_weight_bytes
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.gpu.buckets import MAX_GRAPH_ROWS, Bucket, bucket_of, group
 from specdec.torch_engine.gpu.graph_decoder import GraphDecoder
@@ -95,7 +91,7 @@ def step_times(
             rows = streams.rows(numbers, num_rows, num_asked=num_rows)
 
             def step() -> None:
-                parts.head.most_likely(decoder.run(rows, cache)).tolist()  # noqa: B023
+                parts.output_head.most_likely(decoder.run(rows, cache)).tolist()  # noqa: B023
 
             decoder.prepare([], cache, parts.pool)
             launched_us = median_us(device, step, num_calls)
@@ -132,7 +128,7 @@ def prompt_time(
     def read() -> None:
         for rows in passes:
             hidden = parts.decoder.run(rows, cache)
-        parts.head.most_likely(hidden).tolist()
+        parts.output_head.most_likely(hidden).tolist()
 
     read_us = median_us(device, read, 2)
     cache.discard(passes[0].sequences[0])
@@ -168,10 +164,10 @@ def chained_times(
             streams.rows(numbers, num_tokens - 1, num_asked=1)
 
             def step() -> None:
-                parts.head.most_likely(decoder.run(first, cache)).tolist()  # noqa: B023
+                parts.output_head.most_likely(decoder.run(first, cache)).tolist()  # noqa: B023
 
             def call() -> None:
-                tokens = parts.head.most_likely(decoder.run(first, cache))  # noqa: B023
+                tokens = parts.output_head.most_likely(decoder.run(first, cache))  # noqa: B023
                 steps.run(tokens, first.sequences, draws, num_tokens - 1).tolist()  # noqa: B023
 
             yield ChainedTime(

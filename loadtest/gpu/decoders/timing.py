@@ -28,7 +28,7 @@ class DeviceSpeed:
 def measure_device(device: torch.device, num_bytes: int, matrix_size: int) -> DeviceSpeed:
     """Measure the speed of reading and copying `num_bytes`, and of a product of bf16 matrices.
 
-    The matrices have `matrix_size` rows and columns. Reading counts the fastest way.
+    The matrices have `matrix_size` rows and columns. Of several ways to read, the fastest counts.
     """
     source = torch.ones(num_bytes // 4, device=device)
     copy_us = _copy_us(source)

@@ -11,7 +11,7 @@ from typing import Any
 
 from specdec.builder.config_file import set_parameters
 from specdec.clients import GrpcClient
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.kit.arms import AUTO, OFF
@@ -43,7 +43,6 @@ def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
     seconds, warm_up_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 1.0, 12)
     loads = (1,) if options.is_rehearsal else (1, 8)
     repository = GpuFolders(home()).model_repository
-    checkpoint = repository / "target" / "1" / "checkpoint"
     numbers = itertools.count()
     rows = []
     with TemporaryDirectory(prefix="specdec-gpu-") as scratch:
@@ -54,14 +53,13 @@ def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
             )
         with TritonServer(copy) as server, GrpcClient(server.grpc_url, timeout_s=60.0) as client:
             streams = Streams(client, 48, warm_up_s, seconds)
-            learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
-            for prompt in itertools.islice(learning, num_learning):
-                streams.learn(prompt, AUTO)
+            learning = salted_prompts(NUM_PER_TASK, repository, next(numbers), 0)
+            streams.learn(learning, num_learning)
             for num_streams in loads:
                 seed = next(numbers)
                 off, auto = (
                     streams.run(
-                        num_streams, 0, arm, salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)
+                        num_streams, 0, arm, salted_prompts(NUM_PER_TASK, repository, seed, turn)
                     )
                     for turn, arm in enumerate((OFF, AUTO))
                 )

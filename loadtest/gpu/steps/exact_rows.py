@@ -140,7 +140,7 @@ def _compared(name: str, engine: Engine, left: Tensor, right: Tensor) -> Compari
 
     The head computes all rows of `left` at once, and those of `right` one by one.
     """
-    head = engine.parts.head
+    head = engine.parts.output_head
     left, right = left.flatten(0, -2), right.flatten(0, -2)
     left_logits = head.logits(left)
     right_logits = torch.cat([head.logits(row[None])[:1] for row in right])

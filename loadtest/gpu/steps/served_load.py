@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     # In a rehearsal, a pass with `kernels: graph` takes most of a second on two CPU cores.
     seconds, warm_up_s, num_learning = (3.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
     num_rounds, max_tokens = (1, 8) if options.is_rehearsal else (2, 48)
-    checkpoint = GpuFolders(home()).model_repository / "target" / "1" / "checkpoint"
+    repository = GpuFolders(home()).model_repository
     order, numbers, found = random.Random(1), itertools.count(), list[Pass]()
     before_mib = gpu_memory_mib()
     with (
@@ -38,9 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         report.add("seconds_to_start", round(options.seconds - options.remaining_s, 1))
         report.add("gpu_memory_mib", {"before": before_mib, "started": gpu_memory_mib()})
         streams = Streams(client, max_tokens, warm_up_s, seconds)
-        learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
-        for prompt in itertools.islice(learning, num_learning):
-            streams.learn(prompt, AUTO)
+        learning = salted_prompts(NUM_PER_TASK, repository, next(numbers), 0)
+        streams.learn(learning, num_learning)
         # The second round begins after all loads, so a time limit leaves each measured once.
         for number, num_streams in itertools.product(range(num_rounds), loads):
             needed_s = 2 * (warm_up_s + seconds + 2.0)
@@ -48,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
                 return report.finish(Verdict.TIMED_OUT, _figure(found))
             seed = next(numbers)
             for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
-                prompts = salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)
+                prompts = salted_prompts(NUM_PER_TASK, repository, seed, turn)
                 found.append(streams.run(num_streams, number, arm, prompts))
             report.add("passes", found)
         report.add("gpu_memory_mib", {"before": before_mib, "loaded": gpu_memory_mib()})

@@ -28,6 +28,7 @@ from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
 from specdec.loadtest.gpu.training.prompts import FILE, SEED
+from specdec.loadtest.kit.prompts import checkpoint_of
 
 ANSWERING_SHARE = 0.25
 """Share of the time for the target's answers.
@@ -49,7 +50,7 @@ class Training:
         folders = GpuFolders(home())
         self._options, self._report, self._folders = options, report, folders
         self._work = folders.root / "training_work"
-        self._target = folders.model_repository / "target" / "1" / "checkpoint"
+        self._target = checkpoint_of(folders.model_repository)
         self._common = [
             *("--target", str(self._target), "--work", str(self._work)),
             *("--seed", str(SEED), "--num-top", "1"),

@@ -19,7 +19,7 @@ RIGHT, WRONG, NONE = "right", "wrong", "none"
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if the rules are wrong more often than right."""
-    arguments = bench_parser("classify", __doc__).parse_args(argv)
+    arguments = bench_parser("classify", __doc__, has_models=False).parse_args(argv)
     held = held_out(PromptSettings())
     kept = {text for _, text in held}
     seen = [(task, text) for task, text in shipped() if text not in kept]

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from specdec.builder.config_file import set_parameters
-from specdec.builder.repository.weights import WEIGHTS
 from specdec.loadtest.kit.alternating import ask_salted
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.arms import AUTO, OFF
-from specdec.loadtest.kit.asking import Draw
-from specdec.loadtest.kit.options import bench_parser, finish
-from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.kit.asking import RequestSettings
+from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish
+from specdec.loadtest.kit.prompts import checkpoint_of, held_out_prompts
 from specdec.loadtest.kit.random_weights import random_draft
 from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.kit.speed_tables import gains, gains_table, rates, rates_table
@@ -35,7 +34,7 @@ def main(argv: list[str]) -> int:
     parser = bench_parser("control", __doc__)
     parser.add_argument("--per-task", type=int, default=3, metavar="N", help="prompts per task")
     parser.add_argument("--learning", type=int, default=60, metavar="N", help="requests at first")
-    parser.add_argument("--max-tokens", type=int, default=64, help="length of an answer")
+    add_max_tokens(parser, 64)
     parser.add_argument("--seed", type=int, default=1, help="of the order of requests")
     arguments = parser.parse_args(argv)
     source, found = arguments.model_repository, dict[str, list[Measurement]]()
@@ -63,7 +62,7 @@ def _with_random_draft(repository: Path, directory: Path) -> Path:
     """Copy the pair without its head, and fill the layers of its draft model at random."""
     copy = with_drafts(repository, directory)
     set_parameters(copy / "specdec", target_head_name="")
-    weights = copy / "draft" / WEIGHTS
+    weights = checkpoint_of(copy, "draft")
     source = weights.resolve()
     weights.unlink()
     random_draft(source, weights)
@@ -74,17 +73,9 @@ def _measure(
     repository: Path, arms: Sequence[str], arguments: argparse.Namespace
 ) -> list[Measurement]:
     """Ask all arms of one server, after it has learned."""
-    checkpoint = repository / "target" / WEIGHTS
     prompts = held_out_prompts(arguments.per_task)
-    asked = {each.prompt_id for each in prompts}
-    others = [each for each in held_out_prompts(None) if each.prompt_id not in asked]
-    unsalted, end_id = as_tokens(others, checkpoint, "learn")
-    num_learning = min(arguments.learning, len(unsalted))
-    some = random.Random(arguments.seed).sample(unsalted, num_learning)
-    learning = [(prompt, AUTO) for prompt in some]
-    draw = Draw(arguments.max_tokens, seed=arguments.seed)
-
-    def salted(salt: str) -> Sequence[TokenPrompt]:
-        return as_tokens(prompts, checkpoint, salt)[0]
-
-    return ask_salted(repository, salted, arms, learning, draw, end_id)
+    others = [each for each in held_out_prompts(None) if each not in prompts]
+    num_learning = min(arguments.learning, len(others))
+    some = random.Random(arguments.seed).sample(others, num_learning)
+    settings = RequestSettings(arguments.max_tokens, seed=arguments.seed)
+    return ask_salted(repository, prompts, arms, [(each, AUTO) for each in some], settings)

@@ -6,45 +6,16 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from specdec.loadtest.lab.controller.default_pair import CANDIDATES, DEFAULT, HEADS, MAX_COPY_TOKENS
 from specdec.loadtest.lab.controller.trace import Answer
-from specdec.loadtest.lab.controller.world import HEADS, TREES, Outcome
+from specdec.loadtest.lab.controller.world import Outcome
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import (
-    COPY,
-    OFF_CHOICE,
-    Candidate,
-    Choice,
-    EstimatedDrafter,
-    RequestTraits,
-)
+from specdec.steering.choices import COPY, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.copying import CopyWatch
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering, RoundResult
 from specdec.steering.settings import ControlSettings
-
-CANDIDATES = (
-    Candidate("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
-    Candidate("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
-    Candidate("draft", (1, 2, 3, 4, 5, 6)),
-)
-"""The drafters of the default pair, as DrafterFactory describes them."""
-
-CANDIDATES_BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
-
-MAX_COPY_TOKENS = 11
-"""Draft tokens of lookup after a long match, as in the default pair."""
-
-DEFAULT = Choice("eagle3", 3)
-
-FIXED = (
-    OFF_CHOICE,
-    Choice(COPY),
-    *(Choice("eagle3", length) for length in (1, 2, 3, 4, 6)),
-    Choice("eagle3_tree", 8),
-    *(Choice("draft", length) for length in (1, 2, 4)),
-)
-"""The choices that an operator could have configured."""
 
 
 class Fixed:
@@ -88,7 +59,7 @@ class Controlled:
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
         self.load.set_inflight(num_streams)
-        traits = RequestTraits(task, "greedy", CANDIDATES, MAX_COPY_TOKENS, DEFAULT)
+        traits = RequestTraits(task, "greedy", tuple(CANDIDATES.values()), MAX_COPY_TOKENS, DEFAULT)
         steering = RequestSteering(self.controller, traits, self.load, answer.num_prompt)
         return _Steered(steering, answer, CopyWatch())
 
@@ -110,7 +81,7 @@ class _Steered:
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
         self.num_streamed = 0
         self.has_looked_back = self.steering.is_due and self._look_back()
-        choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
+        choice = self.steering.choose(num_context, num_left, can_read=self.can_read)
         if choice.drafter not in HEADS and not (self.steering.is_trial and not choice.is_off):
             self.can_read = False
         return choice, self.steering.num_plain or num_left
@@ -118,7 +89,7 @@ class _Steered:
     def learn(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
         is_head = choice.drafter in HEADS
         is_first = self.num_rounds == 0
-        candidate = CANDIDATES_BY_NAME.get(choice.drafter)
+        candidate = CANDIDATES.get(choice.drafter)
         if choice.is_off or is_first or (outcome.is_copy and not is_head):
             candidate = None
         self.steering.learn_round(
@@ -127,9 +98,9 @@ class _Steered:
                 outcome.num_tokens,
                 num_context,
                 draft_results=self._draft_results(choice, outcome),
-                num_rows=1 + outcome.num_drafted,
+                num_rows=1 + outcome.num_draft_tokens,
                 candidate=candidate,
-                num_drafted=choice.num_tokens if candidate is not None else 0,
+                num_draft_tokens=choice.num_tokens if candidate is not None else 0,
                 draft_s=outcome.drafting_s,
                 is_clean=self.num_streamed > 0 if choice.is_off else not self.has_looked_back,
                 has_head=is_head,
@@ -166,7 +137,7 @@ class _Steered:
         if choice.is_off or not self.num_rounds:
             return ()
         was_asked = choice.drafter not in HEADS or self.was_head_asked
-        if outcome.is_copy or choice.drafter not in CANDIDATES_BY_NAME or not was_asked:
+        if outcome.is_copy or choice.drafter not in CANDIDATES or not was_asked:
             return ()
-        counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
+        counts = outcome.num_draft_tokens, outcome.depth, outcome.num_accepted
         return (DraftResult(EstimatedDrafter(choice.drafter), *counts),)

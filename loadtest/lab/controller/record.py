@@ -9,10 +9,9 @@ streams. Rounds whose draft costs no time come from correct predictions.
 from __future__ import annotations
 
 import itertools
-import statistics
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,10 +22,11 @@ import numpy as np
 
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.drafting.copying.lookup import LookupDrafter
-from specdec.launch.launcher import TritonServer
-from specdec.loadtest.kit.options import bench_parser
+from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.kit.options import add_max_tokens, add_numbers, bench_parser, read_prompts
 from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
 from specdec.loadtest.kit.results import command_line, conditions
+from specdec.loadtest.lab.controller.default_pair import CANDIDATES, MAX_COPY_TOKENS, TIMED_LENGTHS
 from specdec.loadtest.lab.controller.trace import (
     DEFAULT_TRACE,
     OFF,
@@ -36,21 +36,17 @@ from specdec.loadtest.lab.controller.trace import (
     Cost,
     Trace,
 )
-from specdec.loadtest.load.prompts import Prompt, load_prompts
+from specdec.loadtest.load.prompts import Prompt
 from specdec.steering.choices import COPY
 
-RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}
-"""Draft tokens per round, by drafter, for the record of acceptance."""
 TIMED = (
-    *(("draft", length) for length in (1, 2, 4)),
-    *(("eagle3", length) for length in (1, 2, 3, 6)),
-    ("eagle3_tree", 8),
-    *((ROWS, length) for length in (1, 3, 7, 11)),
+    *((name, length) for name, lengths in TIMED_LENGTHS.items() for length in lengths),
+    *((ROWS, length) for length in (1, 3, 7, MAX_COPY_TOKENS)),
     (PLAIN_ROUND, 0),
     (OFF, 0),
 )
 NUM_PASSES = 2
-"""Passes over everything that is timed, so that a slow while of the machine slows all of it."""
+"""Passes over everything that is timed, so that a slow phase of the machine affects all of it."""
 TIMED_TOKENS, TIMED_ROUNDS = 72, 12
 """Length of an answer for one timing.
 
@@ -79,25 +75,17 @@ class Received:
 
 def main(argv: list[str]) -> int:
     """Record a server into a file and return 0."""
-    parser = bench_parser("record", __doc__)
-    parser.add_argument("--prompts", type=Path, help="JSONL file; default: ours, held out")
+    parser = bench_parser("record", __doc__, has_result=False)
+    parser.add_argument("--prompts", type=read_prompts, help="JSONL file; default: ours, held out")
     parser.add_argument("--per-task", type=int, default=6, metavar="N", help="prompts per task")
-    parser.add_argument("--max-tokens", type=int, default=80, help="length of an answer")
-    parser.add_argument(
-        "--streams", type=int, nargs="+", default=[1, 4, 16, 48], help="loads to time"
-    )
+    add_max_tokens(parser, 80)
+    add_numbers(parser, "--streams", (1, 4, 16, 48), "loads to time")
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="the file to write")
     arguments = parser.parse_args(argv)
-    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    if arguments.prompts is None:
-        chosen = held_out_prompts(arguments.per_task)
-    else:
-        chosen = first_per_task(load_prompts(arguments.prompts), arguments.per_task)
-    prompts, _ = as_tokens(chosen, checkpoint)
-    with (
-        TritonServer(arguments.model_repository) as server,
-        GrpcClient(server.grpc_url) as client,
-    ):
+    repository, given, per_task = arguments.model_repository, arguments.prompts, arguments.per_task
+    chosen = first_per_task(given, per_task) if given else held_out_prompts(per_task)
+    prompts = as_tokens(chosen, repository)
+    with TritonServer(repository) as server, GrpcClient(server.grpc_url) as client:
         answers = tuple(_answers(client, prompts, arguments.max_tokens))
         costs = tuple(_costs(client, prompts, arguments.streams))
     facts = {name: str(value) for name, value in conditions(command_line("record", argv)).items()}
@@ -108,13 +96,8 @@ def main(argv: list[str]) -> int:
 
 def first_per_task(prompts: Iterable[Prompt], num_per_task: int) -> list[Prompt]:
     """Return the first prompts of each task, in their order."""
-    num_taken: Counter[str] = Counter()
-    found = []
-    for prompt in prompts:
-        num_taken[prompt.category] += 1
-        if num_taken[prompt.category] <= num_per_task:
-            found.append(prompt)
-    return found
+    numbers: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [each for each in prompts if next(numbers[each.category]) < num_per_task]
 
 
 def _ask(client: GrpcClient, prompt: TokenPrompt, fields: Mapping[str, Any]) -> Received:
@@ -142,7 +125,8 @@ def _answers(
 ) -> Iterator[Answer]:
     plain = _ask_all(client, prompts, {"num_draft_tokens": 0, "max_tokens": max_tokens})
     num_accepted: dict[str, list[tuple[int, ...]]] = {}
-    for name, length in RECORDED.items():
+    for name, drafter in CANDIDATES.items():
+        length = max(drafter.lengths)
         fields = {"drafter": name, "num_draft_tokens": length, "max_tokens": max_tokens}
         received = _ask_all(client, prompts, fields)
         num_accepted[name] = [
@@ -178,16 +162,16 @@ def _copied(
 
     A second tuple has how many of them would be accepted.
     """
-    drafter = LookupDrafter(COPY, 1, 7, 11)
+    drafter = LookupDrafter(COPY, 1, 7, MAX_COPY_TOKENS)
     text = np.asarray((*prompt, *tokens), dtype=np.int32)
     proposed, accepted = [], []
     for position in range(len(tokens)):
         left = len(tokens) - position - 1
         drafted = drafter.propose(text[: len(prompt) + position], left).tokens if left else ()
         pairs = zip(drafted, tokens[position : position + len(drafted)], strict=True)
-        wrong = (number for number, (own, following) in enumerate(pairs) if own != following)
+        right = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
         proposed.append(len(drafted))
-        accepted.append(next(wrong, len(drafted)))
+        accepted.append(sum(1 for _ in right))
     return tuple(proposed), tuple(accepted)
 
 
@@ -214,7 +198,7 @@ def _costs(
                 )
             values = np.quantile(found, np.linspace(0.02, 0.98, NUM_QUANTILES))
             yield Cost(kind, length, num_streams, tuple(round(float(each), 3) for each in values))
-            text = f"{num_streams} streams, {kind}:{length}: {statistics.median(found):.2f} ms"
+            text = f"{num_streams} streams, {kind}:{length}: {np.median(found):.2f} ms"
             print(text, file=sys.stderr)
 
 
@@ -233,15 +217,13 @@ def _timed(
 
     def ask(pair: tuple[TokenPrompt, Received]) -> Received:
         prompt, known = pair
-        fields: dict[str, Any] = {"max_tokens": num_tokens}
-        if kind != PLAIN_ROUND:
-            fields["num_draft_tokens"] = length
-        if kind in (ROWS, PLAIN_ROUND):
-            fields["drafter"] = "prediction"
-            fields["prediction"] = known.text if kind == ROWS else UNMATCHED
-        elif kind != OFF:
-            fields["drafter"] = kind
-        return _ask(client, prompt, fields)
+        special: dict[str, dict[str, Any]] = {
+            OFF: {"num_draft_tokens": 0},
+            PLAIN_ROUND: {"drafter": "prediction", "prediction": UNMATCHED},
+            ROWS: {"drafter": "prediction", "prediction": known.text, "num_draft_tokens": length},
+        }
+        fields = special.get(kind, {"drafter": kind, "num_draft_tokens": length})
+        return _ask(client, prompt, {"max_tokens": num_tokens, **fields})
 
     with ThreadPoolExecutor(num_streams) as pool:
         return list(pool.map(ask, asked))
@@ -250,7 +232,7 @@ def _timed(
 def gaps_s(received: Sequence[Received], kind: str) -> list[float]:
     """Return the seconds between chunks while all streams answer.
 
-    Of ROWS, only gaps before chunks with accepted tokens count. Empty if an answer is too short.
+    For ROWS, only gaps before chunks with accepted tokens count. Empty if an answer is too short.
     """
     if any(len(each.times_s) <= FIRST_ROUNDS for each in received):
         return []

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.results import table_of
-from specdec.loadtest.lab.controller.policies import FIXED, Controlled, Fixed, Oracle
+from specdec.loadtest.lab.controller.default_pair import FIXED
+from specdec.loadtest.lab.controller.policies import Controlled, Fixed, Oracle
 from specdec.loadtest.lab.controller.scenarios import Scenario, scenarios
 from specdec.loadtest.lab.controller.score import Score
 from specdec.loadtest.lab.controller.trace import DEFAULT_TRACE, CostTable, Trace
@@ -76,7 +77,7 @@ class Row:
 
 def main(argv: list[str]) -> int:
     """Replay and report; return 1 if a goal was missed, else 0."""
-    parser = bench_parser("replay", __doc__)
+    parser = bench_parser("replay", __doc__, has_models=False)
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="file of `record`")
     parser.add_argument("--tokens", type=int, default=24000, help="of a phase with one stream")
     parser.add_argument("--only", default="", metavar="TEXT", help="scenarios with TEXT in a name")
@@ -192,14 +193,11 @@ def _median(runs: Sequence[Row]) -> Row:
     recovered = [each.num_rounds_to_recover for each in runs]
     known = [each for each in recovered if each is not None]
     fixed = [each.best_fixed for each in runs]
+    ratios = ("off", "fixed_to_off", "auto_to_oracle", "auto_to_fixed", "auto_to_off")
     return replace(
         runs[0],
-        off=statistics.median(each.off for each in runs),
+        **{name: statistics.median(getattr(each, name) for each in runs) for name in ratios},
         best_fixed=max(set(fixed), key=fixed.count),
-        fixed_to_off=statistics.median(each.fixed_to_off for each in runs),
-        auto_to_oracle=statistics.median(each.auto_to_oracle for each in runs),
-        auto_to_fixed=statistics.median(each.auto_to_fixed for each in runs),
-        auto_to_off=statistics.median(each.auto_to_off for each in runs),
         regret=statistics.mean(each.regret for each in runs),
         num_rounds_to_recover=max(known) if len(known) == len(recovered) else None,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from specdec.loadtest.lab.controller.default_pair import CANDIDATES, HEADS
 from specdec.loadtest.lab.controller.trace import Trace
 from specdec.loadtest.lab.controller.world import Phase
 
-REJECTED = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
-STALE = {"eagle3": 0.8, "eagle3_tree": 0.8}
+REJECTED, STALE = dict.fromkeys(CANDIDATES, 1.0), dict.fromkeys(HEADS, 0.8)
 """Shares of each drafter's drafts that are wholly rejected."""
 
 

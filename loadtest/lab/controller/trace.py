@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-TRACES = Path(__file__).parent / "traces"
-DEFAULT_TRACE = TRACES / "default_pair.json"
+import numpy as np
+import numpy.typing as npt
+
+from specdec.loadtest.kit.results import in_lines, plain
+
+Quantiles = npt.NDArray[np.float64]
+
+DEFAULT_TRACE = Path(__file__).parent / "traces" / "default_pair.json"
 
 PLAIN_ROUND, ROWS, OFF = "round", "rows", "off"
 """Kinds of costs without a drafter.
@@ -59,34 +65,22 @@ class Trace:
     def write(self, path: Path) -> None:
         """Write the trace as JSON, with a line for each answer and cost."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [
-            '{"conditions": ' + json.dumps(dict(self.conditions)) + ', "costs": [',
-            ",\n".join(json.dumps(asdict(each)) for each in self.costs),
-            '], "answers": [',
-            ",\n".join(json.dumps(asdict(each)) for each in self.answers),
-            "]}",
-        ]
-        path.write_text("\n".join(lines) + "\n", "utf-8")
+        path.write_text(in_lines(plain(self), depth=2) + "\n", "utf-8")
 
     @classmethod
     def read(cls, path: Path = DEFAULT_TRACE) -> Trace:
-        """Read a trace. Raises OSError, ValueError or KeyError for a file that is no trace."""
+        """Read a trace. Raises OSError, ValueError, KeyError or TypeError if it is none."""
         content = json.loads(path.read_text("utf-8"))
-        answers = tuple(
-            Answer(
-                task=each["task"],
-                num_prompt=each["num_prompt"],
-                num_tokens=each["num_tokens"],
-                num_copied=tuple(each["num_copied"]),
-                num_accepted={name: tuple(counts) for name, counts in each["num_accepted"].items()},
-            )
-            for each in content["answers"]
-        )
-        costs = tuple(
-            Cost(each["kind"], each["num_tokens"], each["num_streams"], tuple(each["quantiles_ms"]))
-            for each in content["costs"]
-        )
+        answers = tuple(Answer(**_with_tuples(each)) for each in content["answers"])
+        costs = tuple(Cost(**_with_tuples(each)) for each in content["costs"])
         return cls(content["conditions"], answers, costs)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a JSON value with tuples in place of its lists."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 class CostTable:
@@ -96,23 +90,26 @@ class CostTable:
     """
 
     def __init__(self, costs: tuple[Cost, ...]) -> None:
-        self._cells = {(each.kind, each.num_tokens, each.num_streams): each for each in costs}
-        self._lengths: dict[str, list[int]] = {}
-        self._loads = sorted({each.num_streams for each in costs})
+        self._recorded_ms: dict[str, dict[int, dict[int, tuple[float, ...]]]] = {}
+        """The quantiles by kind, draft tokens and streams."""
         for each in costs:
-            lengths = self._lengths.setdefault(each.kind, [])
-            if each.num_tokens not in lengths:
-                bisect.insort(lengths, each.num_tokens)
+            lengths = self._recorded_ms.setdefault(each.kind, {})
+            lengths.setdefault(each.num_tokens, {})[each.num_streams] = each.quantiles_ms
+        self._known: dict[tuple[str, int, int], tuple[Quantiles, Quantiles]] = {}
+        """Chances and quantiles in ms that were interpolated before."""
 
     def seconds(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
         """Return the seconds of one round; `chance` in [0, 1) is the quantile, 0 the fastest.
 
         Raises KeyError for a kind that was not recorded.
         """
-        low, high, load_share = _between(self._loads, num_streams)
-        return (1 - load_share) * self._at(kind, num_tokens, low, chance) + (
-            load_share * self._at(kind, num_tokens, high, chance)
-        )
+        key = kind, num_tokens, num_streams
+        if key not in self._known:
+            lengths = self._recorded_ms[kind].items()
+            rows = {length: _interpolated(loads, num_streams) for length, loads in lengths}
+            quantiles_ms = _interpolated(rows, num_tokens)
+            self._known[key] = np.linspace(0.0, 1.0, len(quantiles_ms)), quantiles_ms
+        return float(np.interp(chance, *self._known[key])) / 1000
 
     def mean_seconds(self, kind: str, num_tokens: int, num_streams: int) -> float:
         """Return the mean seconds of a round, over ten evenly spaced quantiles.
@@ -122,29 +119,9 @@ class CostTable:
         chances = (tenth / 10 + 0.05 for tenth in range(10))
         return sum(self.seconds(kind, num_tokens, num_streams, each) for each in chances) / 10
 
-    def _at(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
-        low, high, share = _between(self._lengths[kind], num_tokens)
-        cells = [self._cells[kind, length, num_streams] for length in (low, high)]
-        return (1 - share) * _quantile(cells[0], chance) + share * _quantile(cells[1], chance)
 
-
-def _quantile(cost: Cost, chance: float) -> float:
-    position = chance * (len(cost.quantiles_ms) - 1)
-    low = int(position)
-    high = min(low + 1, len(cost.quantiles_ms) - 1)
-    share = position - low
-    return ((1 - share) * cost.quantiles_ms[low] + share * cost.quantiles_ms[high]) / 1000
-
-
-def _between(known: list[int], wanted: int) -> tuple[int, int, float]:
-    """Return the known neighbours of a value, and its distance from the lower one (0 to 1).
-
-    For a value outside, both are the nearest known one.
-    """
-    if wanted <= known[0] or len(known) == 1:
-        return known[0], known[0], 0.0
-    if wanted >= known[-1]:
-        return known[-1], known[-1], 0.0
-    position = bisect.bisect_left(known, wanted)
-    low, high = known[position - 1], known[position]
-    return low, high, (wanted - low) / (high - low)
+def _interpolated(rows: Mapping[int, npt.ArrayLike], wanted: int) -> Quantiles:
+    """Return the row of `wanted`, linear between its neighbours; outside, the nearest row."""
+    known = sorted(rows)
+    columns = np.asarray([rows[each] for each in known]).T
+    return np.asarray([np.interp(wanted, known, column) for column in columns])

@@ -14,13 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from specdec.loadtest.lab.controller.default_pair import CANDIDATES, HEADS
 from specdec.loadtest.lab.controller.score import Score
 from specdec.loadtest.lab.controller.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
 from specdec.steering.choices import COPY, Choice, least_beyond
-
-HEADS = ("eagle3", "eagle3_tree")
-TREES = {"eagle3_tree": 5}
-"""Depth of each tree drafter's draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Outcome:
 
     seconds: float
     num_tokens: int
-    num_drafted: int
+    num_draft_tokens: int
     depth: int
     num_accepted: int
     is_copy: bool
@@ -167,26 +164,27 @@ class World:
         num_copied = answer.num_copied[position]
         is_head = choice.drafter in HEADS
         num_own, depth, most = self._drafted(stream, choice, phase, luck)
-        num_drafted, beyond = num_own, least_beyond(depth if is_head else 0)
+        num_draft_tokens, beyond = num_own, least_beyond(depth if is_head else 0)
         is_copy = num_copied > beyond
         if is_copy:
-            num_drafted = depth = num_copied
+            num_draft_tokens = depth = num_copied
             most = answer.num_accepted[COPY][position]
-        kind = (ROWS, num_drafted) if num_drafted else (PLAIN_ROUND, 0)
+        kind = (ROWS, num_draft_tokens) if num_draft_tokens else (PLAIN_ROUND, 0)
         if is_head:  # A head makes its next draft in the pass, whatever is verified there.
             kind = choice.drafter, choice.num_tokens
         added_s = self._mean_s(*kind, phase) - self._mean_s(OFF, 0, phase)
         if is_head and is_copy:
-            added_s += self._mean_s(ROWS, num_drafted, phase) - self._mean_s(ROWS, num_own, phase)
+            own_s = self._mean_s(ROWS, num_own, phase)
+            added_s += self._mean_s(ROWS, num_draft_tokens, phase) - own_s
         is_asked = choice.drafter not in (COPY, *HEADS) and not is_copy and stream.num_rounds > 0
         asked = choice.drafter if is_asked else None
         self._doing[stream.number] = _Doing(added_s / phase.num_streams, asked)
         drafting_s = self._engine_s(choice, chance) if is_asked else 0.0
-        num_accepted = min(most, num_drafted, left - 1)
+        num_accepted = min(most, num_draft_tokens, left - 1)
         return Outcome(
             self._pass_s(phase, chance) + drafting_s,
             num_accepted + 1,
-            num_drafted,
+            num_draft_tokens,
             depth,
             num_accepted,
             is_copy,
@@ -229,5 +227,5 @@ class World:
         num_accepted = recorded[stream.position]
         if luck < phase.stale.get(choice.drafter, 0.0):
             num_accepted = 0
-        depth = min(TREES.get(choice.drafter, choice.num_tokens), choice.num_tokens)
+        depth = CANDIDATES[choice.drafter].depth(choice.num_tokens)
         return choice.num_tokens, depth, min(num_accepted, depth)

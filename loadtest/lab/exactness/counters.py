@@ -14,14 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
-from specdec.loadtest.kit.argument_types import prompt_file
-from specdec.loadtest.kit.options import bench_parser, finish
-from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
+from specdec.loadtest.kit.options import add_prompts, bench_parser, finish
+from specdec.loadtest.kit.prompts import as_tokens
 from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request
 from specdec.loadtest.lab.exactness.counter_report import compared, table
-from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.loadtest.report.history import History, Scrape
 from specdec.loadtest.report.sources import LiveServer
 
@@ -29,14 +27,14 @@ from specdec.loadtest.report.sources import LiveServer
 def main(argv: list[str]) -> int:
     """Send the requests and compare; return 1 if a counter differs."""
     parser = bench_parser("counters", __doc__)
-    parser.add_argument("--prompts", type=prompt_file, default=SHIPPED_PROMPTS, help="JSONL file")
+    add_prompts(parser)
     parser.add_argument(
         "--requests", type=positive, default=1000, metavar="N", help="default: %(default)s"
     )
     parser.add_argument("--concurrency", type=positive, default=12, help="requests at once")
     parser.add_argument("--seed", type=int, default=1, help="seed of the requests' settings")
     arguments = parser.parse_args(argv)
-    prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
+    prompts = as_tokens(arguments.prompts, arguments.model_repository)
     draw = random.Random(arguments.seed)
     planned = [random_request(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
     with TritonServer(arguments.model_repository) as server, ExitStack() as stack:
@@ -50,7 +48,7 @@ def main(argv: list[str]) -> int:
             parts = threads.map(lambda each: ask(each, grpc, http), planned)
             clients: Counts = sum(parts, Counter())
         counted = compared(clients, History((before, _settled(page))))
-    behaviours = Counter(each.behaviour for each in planned)
+    behaviours = Counter(each.behaviour.name for each in planned)
     asked = ", ".join(f"{count} {name}" for name, count in sorted(behaviours.items()))
     facts = {"behaviours": behaviours, "counters": counted}
     faults = [f"{each.counter}: {text}" for each in counted for text in each.different]

@@ -13,10 +13,10 @@ import random
 import sys
 
 from specdec.clients import GrpcClient
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO, OFF
-from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish, progress
+from specdec.loadtest.kit.options import add_max_tokens, add_numbers, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
 from specdec.loadtest.kit.streams import Pass, Streams
 from specdec.loadtest.lab.load.ramp_report import figures, table
@@ -25,21 +25,17 @@ from specdec.loadtest.lab.load.ramp_report import figures, table
 def main(argv: list[str]) -> int:
     """Measure and report; return 0."""
     arguments = _parser().parse_args(argv)
-    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
+    repository = arguments.model_repository
     order, numbers = random.Random(arguments.seed), itertools.count()
     found: list[Pass] = []
-    with (
-        TritonServer(arguments.model_repository) as server,
-        GrpcClient(server.grpc_url, timeout_s=120.0) as client,
-    ):
+    with TritonServer(repository) as server, GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         streams = Streams(client, arguments.max_tokens, arguments.warm_up, arguments.seconds)
-        prompts = salted_prompts(arguments.per_task, checkpoint, next(numbers), 0)
-        for prompt in itertools.islice(prompts, arguments.learning):
-            streams.learn(prompt, AUTO)
+        learning = salted_prompts(arguments.per_task, repository, next(numbers), 0)
+        streams.learn(learning, arguments.learning)
         for num_streams in arguments.streams:
             for number, seed in zip(range(arguments.passes), numbers, strict=False):
                 for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
-                    prompts = salted_prompts(arguments.per_task, checkpoint, seed, turn)
+                    prompts = salted_prompts(arguments.per_task, repository, seed, turn)
                     found.append(streams.run(num_streams, number, arm, prompts))
                 progress(f"{num_streams} streams, {number + 1}/{arguments.passes}   ")
     print(file=sys.stderr)
@@ -49,14 +45,7 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("ramp", __doc__)
-    parser.add_argument(
-        "--streams",
-        type=positive,
-        nargs="+",
-        default=[1, 2, 4, 8, 16, 48],
-        metavar="N",
-        help="requests in flight (default: 1 2 4 8 16 48)",
-    )
+    add_numbers(parser, "--streams", (1, 2, 4, 8, 16, 48), "requests in flight")
     parser.add_argument(
         "--passes", type=positive, default=6, help="in each arm, by number of streams"
     )

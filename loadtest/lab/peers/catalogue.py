@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-
-class PeerError(Exception):
-    """A peer could not be installed, started or asked; the message is the note in its row."""
+from specdec.loadtest.lab.peers.weights import PairPaths, openvino_pair
 
 
 class Drafting(str, Enum):
@@ -22,7 +21,7 @@ class Drafting(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ArmName:
+class PeerArm:
     """One engine in one mode: a row of the table."""
 
     peer: str
@@ -42,7 +41,9 @@ class Peer:
     """An engine that is not ours; its packages are in NAME.txt, its worker in workers/NAME.py."""
 
     name: str
-    arms: tuple[ArmName, ...]
+    arms: tuple[PeerArm, ...]
+    convert: Callable[[PairPaths, Path, Path], PairPaths] | None = None
+    """Converts the weights with the peer's Python into a folder; None if it reads ours."""
     environment: dict[str, str] = field(default_factory=dict)
     preload: str | None = None
     """A library to load first, relative to the peer's virtual environment."""
@@ -51,18 +52,22 @@ class Peer:
     def requirements(self) -> Path:
         return Path(__file__).parent / f"{self.name}.txt"
 
+    def python(self, cache: Path) -> Path:
+        """Return the path of Python in the peer's environment, whether it exists or not."""
+        return cache / self.name / "venv" / "bin" / "python"
+
 
 OURS = "specdec"
 OUR_ARMS = (
-    ArmName(OURS, "off", Drafting.PLAIN, "specdec, off"),
-    ArmName(OURS, "lookup", Drafting.LOOKUP, "specdec, lookup", has_load=False),
-    ArmName(OURS, "draft", Drafting.DRAFT, "specdec, draft", has_load=False),
-    ArmName(OURS, "suffix", Drafting.OTHER, "specdec, suffix", has_load=False),
-    ArmName(OURS, "eagle3", Drafting.HEAD, "specdec, eagle3", has_load=False),
-    ArmName(OURS, "auto", Drafting.OTHER, "specdec, auto"),
-    ArmName(OURS, "off@colocated", Drafting.PLAIN, "specdec colocated, off"),
-    ArmName(OURS, "lookup@colocated", Drafting.LOOKUP, "specdec colocated, lookup", has_load=False),
-    ArmName(OURS, "auto@colocated", Drafting.OTHER, "specdec colocated, auto"),
+    PeerArm(OURS, "off", Drafting.PLAIN, "specdec, off"),
+    PeerArm(OURS, "lookup", Drafting.LOOKUP, "specdec, lookup", has_load=False),
+    PeerArm(OURS, "draft", Drafting.DRAFT, "specdec, draft", has_load=False),
+    PeerArm(OURS, "suffix", Drafting.OTHER, "specdec, suffix", has_load=False),
+    PeerArm(OURS, "eagle3", Drafting.HEAD, "specdec, eagle3", has_load=False),
+    PeerArm(OURS, "auto", Drafting.OTHER, "specdec, auto"),
+    PeerArm(OURS, "off@colocated", Drafting.PLAIN, "specdec colocated, off"),
+    PeerArm(OURS, "lookup@colocated", Drafting.LOOKUP, "specdec colocated, lookup", has_load=False),
+    PeerArm(OURS, "auto@colocated", Drafting.OTHER, "specdec colocated, auto"),
 )
 COMPARED = next(arm for arm in OUR_ARMS if arm.mode == "auto")
 """The arm that every arm is compared with: our default."""
@@ -75,9 +80,9 @@ _DRAFTED = (Drafting.DRAFT, Drafting.HEAD)
 
 def _modes(
     name: str, title: str, *modes: tuple[str, Drafting], has_load: bool = True
-) -> tuple[ArmName, ...]:
+) -> tuple[PeerArm, ...]:
     return tuple(
-        ArmName(name, mode, kind, f"{title}, {kind.value}", has_load and kind not in _DRAFTED)
+        PeerArm(name, mode, kind, f"{title}, {kind.value}", has_load and kind not in _DRAFTED)
         for mode, kind in modes
     )
 
@@ -87,8 +92,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         Peer(
-            "transformers",
-            _modes("transformers", "transformers bf16", *_ALL_KINDS, has_load=False),
+            "transformers", _modes("transformers", "transformers bf16", *_ALL_KINDS, has_load=False)
         ),
         Peer(
             "vllm",
@@ -106,6 +110,6 @@ PEERS = {
             },
             preload="lib/libiomp5.so",  # Without it, vLLM warns that it is slower.
         ),
-        Peer("openvino", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS)),
+        Peer("openvino", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS), convert=openvino_pair),
     )
 }

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from specdec.loadtest.kit.prompts import TokenPrompt
 from specdec.loadtest.kit.ratios import Timed
-from specdec.loadtest.lab.peers.catalogue import ArmName, PeerError
-from specdec.loadtest.lab.peers.protocol import Question, Reply
+from specdec.loadtest.lab.peers.catalogue import PeerArm
+from specdec.loadtest.lab.peers.protocol import PeerError, Question, Reply
 
 WARM_UP_TOKENS = 16
 WARM_UP_LEN = 40
@@ -30,9 +30,9 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PeerMeasurement:
-    """One question to one arm; `question_id` is a prompt's id, or the number of a repetition."""
+    """One question to one arm; `question_id` is a prompt's id, or a repetition's salt."""
 
-    arm: ArmName
+    arm: PeerArm
     num_streams: int
     question_id: str
     reply: Reply
@@ -47,13 +47,13 @@ class PeerRun:
 
     def __init__(self, seed: int) -> None:
         self.measurements: list[PeerMeasurement] = []
-        self.failures: dict[ArmName, str] = {}
+        self.failures: dict[PeerArm, str] = {}
         self.versions: dict[str, str] = {}
-        self._running: dict[ArmName, Engine] = {}
+        self._running: dict[PeerArm, Engine] = {}
         self._order = random.Random(seed)
 
     @contextmanager
-    def running(self, engines: Mapping[ArmName, Engine]) -> Iterator[None]:
+    def running(self, engines: Mapping[PeerArm, Engine]) -> Iterator[None]:
         """Start the arms one after another, pausing each once it is loaded; stop them at the end.
 
         An arm that cannot be started is left out, with its reason in `failures`.
@@ -73,42 +73,28 @@ class PeerRun:
             for engine in self._running.values():
                 engine.stop()
 
-    def one_stream(self, prompts: Sequence[TokenPrompt], max_tokens: int) -> None:
-        """Ask every arm each prompt, the arms in a new order each time."""
-        for number, prompt in enumerate(prompts, 1):
-            _log(f"one stream: prompt {number}/{len(prompts)}")
-            question = Question((prompt.token_ids,), max_tokens)
-            for arm in self._shuffled(list(self._running)):
-                self._measure(arm, 1, prompt.prompt_id, question)
-
-    def many_streams(
-        self, num_streams: int, repetitions: Sequence[Sequence[TokenPrompt]], max_tokens: int
+    def ask_all(
+        self, num_streams: int, questions: Mapping[str, Sequence[TokenPrompt]], max_tokens: int
     ) -> None:
-        """Ask the arms with `has_load` each repetition's prompts, all prompts at once.
+        """Ask every arm each question: `num_streams` prompts at once. The arms take turns.
 
-        The other arms are stopped for good: many streams need their memory.
+        Before many streams, the arms without `has_load` are stopped for good: many streams need
+        their memory.
         """
-        for arm in [arm for arm in self._running if not arm.has_load]:
-            self._running.pop(arm).stop()
-        for arm in list(self._running):
-            self._attempt(arm, _warm_up(num_streams))
-        for number, prompts in enumerate(repetitions, 1):
-            _log(f"{num_streams} streams: repetition {number}/{len(repetitions)}")
+        if num_streams > 1:
+            for arm in [arm for arm in self._running if not arm.has_load]:
+                self._running.pop(arm).stop()
+            for arm in list(self._running):
+                self._attempt(arm, _warm_up(num_streams))
+        for number, (name, prompts) in enumerate(questions.items(), 1):
+            _log(f"streams: {num_streams}, question {number}/{len(questions)}")
             question = Question(tuple(each.token_ids for each in prompts), max_tokens)
-            for arm in self._shuffled(list(self._running)):
-                self._measure(arm, num_streams, str(number), question)
+            for arm in self._order.sample(list(self._running), len(self._running)):
+                reply = self._attempt(arm, question)
+                if reply is not None:
+                    self.measurements.append(PeerMeasurement(arm, num_streams, name, reply))
 
-    def _shuffled(self, arms: list[ArmName]) -> list[ArmName]:
-        return self._order.sample(arms, len(arms))
-
-    def _measure(
-        self, arm: ArmName, num_streams: int, question_id: str, question: Question
-    ) -> None:
-        reply = self._attempt(arm, question)
-        if reply is not None:
-            self.measurements.append(PeerMeasurement(arm, num_streams, question_id, reply))
-
-    def _attempt(self, arm: ArmName, question: Question) -> Reply | None:
+    def _attempt(self, arm: PeerArm, question: Question) -> Reply | None:
         engine = self._running[arm]
         engine.resume()
         try:
@@ -119,7 +105,7 @@ class PeerRun:
         engine.pause()
         return reply
 
-    def _give_up(self, arm: ArmName, error: PeerError) -> None:
+    def _give_up(self, arm: PeerArm, error: PeerError) -> None:
         self.failures[arm] = str(error)
         _log(f"{arm.label}: {error}")
         self._running.pop(arm).stop()
@@ -127,11 +113,9 @@ class PeerRun:
 
 def _warm_up(num_streams: int) -> Question:
     """Return prompts of consecutive token ids, which no real prompt contains."""
-    prompts = (
-        tuple(range(1000 + i * WARM_UP_LEN, 1000 + (i + 1) * WARM_UP_LEN))
-        for i in range(num_streams)
-    )
-    return Question(tuple(prompts), WARM_UP_TOKENS)
+    starts = range(1000, 1000 + num_streams * WARM_UP_LEN, WARM_UP_LEN)
+    prompts = tuple(tuple(range(start, start + WARM_UP_LEN)) for start in starts)
+    return Question(prompts, WARM_UP_TOKENS)
 
 
 def _log(text: str) -> None:

@@ -13,13 +13,14 @@ from specdec.builder.errors import BuildError
 from specdec.builder.repository.colocate import colocate
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.drafting.names import AUTO
-from specdec.launch.launcher import LaunchError, TritonServer
+from specdec.launch.installation import LaunchError
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.arms import Arm
 from specdec.loadtest.kit.asking import ask
 from specdec.loadtest.kit.prompts import TokenPrompt
 from specdec.loadtest.kit.repository import COLOCATED
-from specdec.loadtest.lab.peers.catalogue import OURS, PeerError
-from specdec.loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
+from specdec.loadtest.lab.peers.catalogue import OURS
+from specdec.loadtest.lab.peers.protocol import Answer, PeerError, Question, Reply, without_end
 
 LEARNING_TOKENS = 64
 
@@ -38,19 +39,16 @@ class OurServer:
         cache: Path,
         learning: Sequence[TokenPrompt] = (),
     ) -> None:
-        """Prepare the server of one arm.
+        """Prepare the server of one arm, whose log is written to `cache`.
 
-        `mode` is a drafter or "off", with an optional suffix ":K" for the draft tokens of a round,
-        and "@colocated" for engines in the orchestrator's process. The server's log is written to
-        `cache`. `learning` are prompts that are asked first if the mode is `auto`, so that the
-        controller learns.
+        `Arm.parse` reads `mode`. If it is `auto`, the server is first asked the prompts of
+        `learning`, so that its controller learns.
         """
         arm = Arm.parse(mode)
         self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
-        self._source = model_repository if arm.model == COLOCATED else None
-        self._repository = (
-            Path(self._scratch.name) / COLOCATED if self._source else model_repository
-        )
+        self._source = self._repository = model_repository
+        if arm.model == COLOCATED:
+            self._repository = Path(self._scratch.name) / COLOCATED
         directory = cache / OURS
         directory.mkdir(parents=True, exist_ok=True)
         self._server = TritonServer(self._repository, log_path=directory / f"{mode}.log")
@@ -62,7 +60,7 @@ class OurServer:
     def start(self) -> str:
         """Start the server and return our version. Raises PeerError if it does not start."""
         try:
-            if self._source is not None:
+            if self._repository != self._source:
                 colocate(self._source, self._repository)
             self._server.start()
         except (LaunchError, BuildError) as error:
@@ -99,10 +97,6 @@ class OurServer:
 
     def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
         assert self._client is not None
-        request = GenerationRequest(
-            input_ids=list(ids),
-            max_tokens=max_tokens,
-            **self._fields,
-        )
+        request = GenerationRequest(input_ids=list(ids), max_tokens=max_tokens, **self._fields)
         answer = ask(self._client, request)
         return Answer(without_end(answer.result.token_ids, self._end_id), answer.first_s)

@@ -1,7 +1,7 @@
 """`specdec bench peers`: other engines on the same weights and prompts.
 
 Each peer has an environment of its own in .cache/peers/, installed when it is first needed. All
-arms are asked prompt by prompt in random order. Peers that are not asked are stopped, so that none
+arms are asked prompt by prompt in random order. Peers that are not asked are paused, so that none
 of them disturbs the one that is. A peer that fails is a row with the reason.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdec.loadtest.arguments import positive
-from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
-from specdec.loadtest.kit.prompts import load_token_prompts, spread
-from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, Peer
+from specdec.loadtest.kit.options import add_numbers, add_prompt_options, bench_parser, finish
+from specdec.loadtest.kit.prompts import as_tokens, spread
+from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, Peer, PeerArm
 from specdec.loadtest.lab.peers.measuring import Engine, PeerRun
 from specdec.loadtest.lab.peers.ours import OurServer
 from specdec.loadtest.lab.peers.prepare import workers
@@ -30,11 +30,11 @@ def main(argv: list[str]) -> int:
     """Measure and report; return 1 if an arm of ours failed."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    num_prompts = len(load_prompts(arguments.prompts))
+    num_prompts = len(arguments.prompts)
     if max(arguments.streams) > num_prompts:
         parser.error(
             f"--streams must be at most the number of prompts, {num_prompts}; "
-            f"given: {max(arguments.streams)}"
+            f"given {max(arguments.streams)}"
         )
     modes = {*arguments.ours, COMPARED.mode, REFERENCE.mode}
     ours = [arm for arm in OUR_ARMS if arm.mode in modes]
@@ -52,27 +52,29 @@ def main(argv: list[str]) -> int:
 def _measure(
     engine_run: PeerRun,
     arguments: argparse.Namespace,
-    ours: Sequence[ArmName],
+    ours: Sequence[PeerArm],
     peers: Sequence[Peer],
 ) -> None:
     repository, cache = arguments.model_repository, CACHE.resolve()
-    checkpoint = repository / "target" / "1" / "checkpoint"
-    prompts, end_id = load_token_prompts(arguments.prompts, checkpoint)
-    own_prompts, _ = load_token_prompts(SHIPPED_PROMPTS, checkpoint, "learning")
-    learning = spread(own_prompts, arguments.learning)
-    engines: dict[ArmName, Engine] = {
+    prompts = as_tokens(arguments.prompts, repository)
+    own_prompts = as_tokens(load_prompts(SHIPPED_PROMPTS), repository, "learning")
+    learning, end_id = spread(own_prompts, arguments.learning), prompts[0].end_id
+    assert end_id is not None
+    engines: dict[PeerArm, Engine] = {
         arm: OurServer(repository, arm.mode, end_id, cache, learning) for arm in ours
     }
     failures, may_install = engine_run.failures, not arguments.no_install
     engines |= workers(peers, repository, end_id, cache, failures, may_install=may_install)
     with engine_run.running(engines):
         if 1 in arguments.streams:
-            engine_run.one_stream(prompts[:: arguments.every], arguments.max_tokens)
+            alone = {each.prompt_id: [each] for each in prompts[:: arguments.every]}
+            engine_run.ask_all(1, alone, arguments.max_tokens)
         for num_streams in (each for each in arguments.streams if each > 1):
-            salts = (f"{num_streams}-{number}" for number in range(arguments.repeats))
-            salted = (load_token_prompts(arguments.prompts, checkpoint, salt)[0] for salt in salts)
-            repetitions = [spread(each, num_streams) for each in salted]
-            engine_run.many_streams(num_streams, repetitions, arguments.max_tokens)
+            together = {}
+            for salt in (f"{num_streams}-{number}" for number in range(arguments.repeats)):
+                salted = as_tokens(arguments.prompts, repository, salt)
+                together[salt] = spread(salted, num_streams)
+            engine_run.ask_all(num_streams, together, arguments.max_tokens)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,9 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ours", nargs="*", choices=modes, default=modes, help="our arms beside off and auto"
     )
-    parser.add_argument(
-        "--streams", type=positive, nargs="+", default=[1, 16, 48], help="prompts at the same time"
-    )
+    add_numbers(parser, "--streams", (1, 16, 48), "prompts at the same time")
     parser.add_argument(
         "--learning", type=int, default=24, help="prompts that auto is asked first, to learn"
     )

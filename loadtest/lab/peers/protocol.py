@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+class PeerError(Exception):
+    """A peer could not be installed, started or asked; the message is the note in its row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A line of the protocol: the fields of a dataclass as JSON."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specdec.loadtest.kit.ratios import Ratio, rate, ratio
 from specdec.loadtest.kit.results import markdown_table
-from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
+from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, Drafting, PeerArm
 from specdec.loadtest.lab.peers.measuring import PeerMeasurement, PeerRun
 
 NOTHING = "–"
+ONE_STREAM = ["tokens/s", "median TTFT, ms", "auto ÷ it (95 %)"]
+ONE_STREAM += ["ours with the same draft ÷ it (95 %)", "answers as ours"]
+MANY_STREAMS = ["tokens/s: median (range)", "auto ÷ it: median (range)", "answers as ours"]
+"""Columns of the tables, without name and note."""
+
+Found = Sequence[PeerMeasurement]
+Answered = Mapping[str, PeerMeasurement]
+"""The measurements of one arm at one load, by question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,12 @@ class Spread:
     middle: float
     high: float
 
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Spread:
+        """Return the spread of some values."""
+        known = sorted(values)
+        return cls(known[0], statistics.median(known), known[-1])
+
     def shown(self, num_decimals: int) -> str:
         """Return the median and, in brackets, the ends."""
         n = num_decimals
@@ -53,14 +67,10 @@ class OneStream:
     answers_as_ours: Answers
 
     def cells(self) -> list[str]:
-        """Return the cells of its row, without name and note."""
-        return [
-            f"{self.tokens_per_s:.1f}",
-            f"{self.median_first_ms:.0f}",
-            str(self.auto_over_it or NOTHING),
-            str(self.same_drafting_over_it or NOTHING),
-            str(self.answers_as_ours),
-        ]
+        """Return the cells of ONE_STREAM."""
+        gains = (str(each or NOTHING) for each in (self.auto_over_it, self.same_drafting_over_it))
+        speed = [f"{self.tokens_per_s:.1f}", f"{self.median_first_ms:.0f}"]
+        return [*speed, *gains, str(self.answers_as_ours)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,163 +84,106 @@ class ManyStreams:
     answers_as_ours: Answers
 
     def cells(self) -> list[str]:
-        """Return the cells of its row, without name and note."""
+        """Return the cells of MANY_STREAMS."""
         gain = self.auto_over_it.shown(2) if self.auto_over_it else NOTHING
         return [self.tokens_per_s.shown(1), gain, str(self.answers_as_ours)]
 
 
 def figures_and_tables(
-    engine_run: PeerRun, arms: Sequence[ArmName], loads: Sequence[int]
+    engine_run: PeerRun, arms: Sequence[PeerArm], loads: Sequence[int]
 ) -> tuple[dict[str, Any], str]:
     """Return the figures and the tables of all arms, for each number of streams in `loads`."""
-    found, failures = engine_run.measurements, engine_run.failures
-    loaded, versions = [arm for arm in arms if arm.has_load], engine_run.versions
-    alone = one_stream_figures(found, arms)
-    together = {count: load_figures(found, arms, count) for count in loads if count > 1}
-    tables = [one_stream_table(alone, arms, failures)] if 1 in loads else []
-    tables += [load_table(own, loaded, failures, count) for count, own in together.items()]
+    failures, versions = engine_run.failures, engine_run.versions
+    known = {count: figures_of(engine_run.measurements, arms, count) for count in loads}
+    tables = [table(own, arms, failures, count) for count, own in known.items()]
     figures = {
         "versions": versions,
         "failures": {arm.label: reason for arm, reason in failures.items()},
-        "one_stream": alone,
-        "many_streams": [each for own in together.values() for each in own],
+        "one_stream": known.get(1, []),
+        "many_streams": [each for count, own in known.items() if count > 1 for each in own],
     }
     return figures, "\n\n".join([*tables, "; ".join(versions.values()) + "."])
 
 
-def one_stream_figures(
-    found: Sequence[PeerMeasurement], arms: Sequence[ArmName]
-) -> list[OneStream]:
-    """Return the figures of the arms that have answered every prompt."""
-    figures = []
-    for arm in (arm for arm in arms if _is_complete(found, arm, 1)):
-        own = answers_of(found, arm, 1)
-        first_ms = statistics.median(each.reply.answers[0].first_s for each in own) * 1000
-        figures.append(
-            OneStream(
-                arm.label,
-                rate(each.timed for each in own),
-                first_ms,
-                ratio_of(found, COMPARED, arm, 1),
-                ratio_of(found, _same_drafting(arm), arm, 1),
-                _equal(found, arm, 1),
-            )
-        )
+def figures_of(
+    found: Found, arms: Sequence[PeerArm], num_streams: int
+) -> list[OneStream | ManyStreams]:
+    """Return the figures of the arms that have answered every question with this many streams.
+
+    An arm that failed later has figures too.
+    """
+    asked = {each.question_id for each in found if each.num_streams == num_streams}
+    answered = {arm: answers_of(found, arm, num_streams) for arm in arms}
+    auto = answers_of(found, COMPARED, num_streams)
+    reference = answers_of(found, REFERENCE, num_streams)
+    figures: list[OneStream | ManyStreams] = []
+    for arm, own in answered.items():
+        if not own or own.keys() != asked:
+            continue
+        answers = _answers_as(reference, own)
+        if num_streams == 1:
+            first_s = statistics.median(each.reply.answers[0].first_s for each in own.values())
+            speed = rate(each.timed for each in own.values())
+            alike = _same_drafting(arm)
+            same = ratio_of(answers_of(found, alike, 1), own) if alike else None
+            gain = ratio_of(auto, own) if arm != COMPARED else None
+            figures.append(OneStream(arm.label, speed, first_s * 1000, gain, same, answers))
+        else:
+            rates = {name: rate([each.timed]) for name, each in own.items()}
+            gains = [rate([auto[name].timed]) / rates[name] for name in rates if name in auto]
+            spreads = Spread.over(rates.values()), Spread.over(gains) if gains else None
+            figures.append(ManyStreams(arm.label, num_streams, *spreads, answers))
     return figures
 
 
-def load_figures(
-    found: Sequence[PeerMeasurement], arms: Sequence[ArmName], num_streams: int
-) -> list[ManyStreams]:
-    """Return the figures of the arms that have answered every repetition."""
-    figures = []
-    auto = {
-        each.question_id: rate([each.timed]) for each in answers_of(found, COMPARED, num_streams)
-    }
-    for arm in (arm for arm in arms if _is_complete(found, arm, num_streams)):
-        own = answers_of(found, arm, num_streams)
-        rates = {each.question_id: rate([each.timed]) for each in own}
-        ratios = [auto[name] / rates[name] for name in rates if name in auto]
-        figures.append(
-            ManyStreams(
-                arm.label,
-                num_streams,
-                _range(list(rates.values())),
-                _range(ratios) if ratios else None,
-                _equal(found, arm, num_streams),
-            )
-        )
-    return figures
-
-
-def one_stream_table(
-    figures: Sequence[OneStream], arms: Sequence[ArmName], failures: Mapping[ArmName, str]
-) -> str:
-    """Return a table with a row for each arm, measured or not."""
-    header = ["one stream", "tokens/s", "median TTFT, ms"]
-    header += ["auto ÷ it (95 %)", "ours with the same draft ÷ it (95 %)", "answers as ours"]
-    return _table(header, figures, arms, failures)
-
-
-def load_table(
-    figures: Sequence[ManyStreams],
-    arms: Sequence[ArmName],
-    failures: Mapping[ArmName, str],
+def table(
+    figures: Sequence[OneStream | ManyStreams],
+    arms: Sequence[PeerArm],
+    failures: Mapping[PeerArm, str],
     num_streams: int,
 ) -> str:
-    """Return a table with a row for each arm at one number of streams, measured or not."""
-    header = [f"{num_streams} streams", "tokens/s: median (range)", "auto ÷ it: median (range)"]
-    own = [each for each in figures if each.num_streams == num_streams]
-    return _table([*header, "answers as ours"], own, arms, failures)
-
-
-def _table(
-    header: list[str],
-    figures: Sequence[OneStream | ManyStreams],
-    arms: Sequence[ArmName],
-    failures: Mapping[ArmName, str],
-) -> str:
+    """Return a table with a row for each arm that is asked with this many streams."""
+    columns = ONE_STREAM if num_streams == 1 else MANY_STREAMS
     known = {each.arm: each for each in figures}
     rows = []
-    for arm in arms:
+    for arm in (arm for arm in arms if arm.has_load or num_streams == 1):
         own = known.get(arm.label)
-        cells = own.cells() if own else [NOTHING] * (len(header) - 1)
-        note = failures.get(arm, "" if own else "not measured")
-        rows.append([arm.label, *cells, note])
-    return markdown_table([*header, "note"], rows)
+        cells = own.cells() if own else [NOTHING] * len(columns)
+        rows.append([arm.label, *cells, failures.get(arm, "" if own else "not measured")])
+    title = "one stream" if num_streams == 1 else f"{num_streams} streams"
+    return markdown_table([title, *columns, "note"], rows)
 
 
-def answers_of(
-    found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int
-) -> list[PeerMeasurement]:
-    """Return one arm's measurements with this number of streams."""
-    return [each for each in found if each.arm == arm and each.num_streams == num_streams]
+def answers_of(found: Found, arm: PeerArm, num_streams: int) -> dict[str, PeerMeasurement]:
+    """Return one arm's measurements with this number of streams, by question."""
+    return {
+        each.question_id: each
+        for each in found
+        if each.arm == arm and each.num_streams == num_streams
+    }
 
 
-def ratio_of(
-    found: Sequence[PeerMeasurement], over: ArmName | None, under: ArmName, num_streams: int
-) -> Ratio | None:
-    """Return the ratio of two arms' rates over the same questions.
-
-    None for an arm with itself, without `over`, or if the arms have not answered the same
-    questions.
-    """
-    if over is None or over == under:
+def ratio_of(over: Answered, under: Answered) -> Ratio | None:
+    """Return the ratio of two arms' rates; None if they have not answered the same questions."""
+    if not over or over.keys() != under.keys():
         return None
-    one, other = (
-        {each.question_id: each.timed for each in answers_of(found, arm, num_streams)}
-        for arm in (over, under)
-    )
-    return ratio(one, other) if one and one.keys() == other.keys() else None
+    one, other = ({name: each.timed for name, each in own.items()} for own in (over, under))
+    return ratio(one, other)
 
 
-def _is_complete(found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int) -> bool:
-    """Tell whether an arm has answered everything that others have, even if it failed later."""
-    asked = {each.question_id for each in found if each.num_streams == num_streams}
-    own = {each.question_id for each in answers_of(found, arm, num_streams)}
-    return bool(own) and own == asked
-
-
-def _same_drafting(arm: ArmName) -> ArmName | None:
+def _same_drafting(arm: PeerArm) -> PeerArm | None:
     """Return our arm with the same kind of draft as a peer's arm; None for our own arms."""
     if arm in OUR_ARMS or arm.drafting is Drafting.OTHER:
         return None
     return next(ours for ours in OUR_ARMS if ours.drafting is arm.drafting)
 
 
-def _equal(found: Sequence[PeerMeasurement], arm: ArmName, num_streams: int) -> Answers:
+def _answers_as(reference: Answered, own: Answered) -> Answers:
     """Compare an arm's answers with those of our target without speculation."""
-    wanted = {
-        each.question_id: each.reply.answers for each in answers_of(found, REFERENCE, num_streams)
-    }
     pairs = [
-        own.tokens == reference.tokens
-        for each in answers_of(found, arm, num_streams)
-        if each.question_id in wanted
-        for own, reference in zip(each.reply.answers, wanted[each.question_id], strict=True)
+        answer.tokens == wanted.tokens
+        for name, each in own.items()
+        if name in reference
+        for answer, wanted in zip(each.reply.answers, reference[name].reply.answers, strict=True)
     ]
     return Answers(sum(pairs), len(pairs))
-
-
-def _range(values: Sequence[float]) -> Spread:
-    return Spread(min(values), statistics.median(values), max(values))

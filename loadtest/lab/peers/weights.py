@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from specdec.builder.hashes import file_sha256
 from specdec.builder.repository.weights import HEAD
-from specdec.loadtest.lab.peers.catalogue import PeerError
+from specdec.loadtest.kit.prompts import checkpoint_of
+from specdec.loadtest.lab.peers.protocol import PeerError
 
 WEIGHTS = "model.safetensors"
 
@@ -32,9 +33,9 @@ def plain_pair(model_repository: Path, cache: Path) -> PairPaths:
 
     That directory is made in `cache` if it is not there.
     """
-    target = model_repository.resolve() / "target" / "1" / "checkpoint"
-    head = model_repository.resolve() / "target" / HEAD
-    draft = model_repository.resolve() / "draft" / "1" / "checkpoint"
+    repository = model_repository.resolve()
+    target, draft = checkpoint_of(repository), checkpoint_of(repository, "draft")
+    head = repository / "target" / HEAD
     plain = cache / f"draft-{_name_of(draft)}"
     if not (plain / WEIGHTS).is_file():
         _write_plain_draft(draft, plain)

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from specdec.folders import PACKAGE
-from specdec.loadtest.lab.peers import processes
-from specdec.loadtest.lab.peers.catalogue import ArmName, Peer, PeerError
-from specdec.loadtest.lab.peers.install import python_of
-from specdec.loadtest.lab.peers.protocol import Hello, Question, Reply, WorkerSettings
+from specdec.loadtest.lab.peers.catalogue import Peer, PeerArm
+from specdec.loadtest.lab.peers.protocol import Hello, PeerError, Question, Reply, WorkerSettings
 from specdec.loadtest.lab.peers.weights import PairPaths
 
 START_TIMEOUT_S = 300.0  # vLLM compiles when it is first started.
@@ -27,7 +27,7 @@ class WorkerCommand:
     """The command that starts one arm of a peer, and its environment."""
 
     peer: Peer
-    arm: ArmName
+    arm: PeerArm
     paths: PairPaths
     end_id: int
     cache: Path
@@ -40,7 +40,7 @@ class WorkerCommand:
             self.arm.mode, target, draft, str(head or ""), self.end_id, num_cores()
         )
         module = f"specdec.loadtest.lab.peers.workers.{self.peer.name}"
-        return [str(python_of(self.peer, self.cache)), "-m", module, given.line()]
+        return [str(self.peer.python(self.cache)), "-m", module, given.line()]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,11 +53,11 @@ class WorkerCommand:
         }
         if self.peer.preload:
             own["LD_PRELOAD"] = str(directory / "venv" / self.peer.preload)
-        path = f"{python_of(self.peer, self.cache).parent}:{os.environ.get('PATH', '')}"
+        path = f"{self.peer.python(self.cache).parent}:{os.environ.get('PATH', '')}"
         common = {"OMP_NUM_THREADS": str(num_cores()), "HF_HUB_OFFLINE": "1", "PATH": path}
         return {**os.environ, **common, **own}
 
-    def import_folder(self) -> Path:
+    def make_import_folder(self) -> Path:
         """Make the folder from which the peer's Python imports `specdec`, and nothing else of ours.
 
         It is the working directory of the worker, and holds only a link to the package.
@@ -91,7 +91,7 @@ class Worker:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                cwd=self._command.import_folder(),
+                cwd=self._command.make_import_folder(),
                 env=self._command.environment,
                 start_new_session=True,
             )
@@ -119,17 +119,17 @@ class Worker:
 
     def pause(self) -> None:
         if self._process is not None:
-            processes.pause(self._process.pid)
+            pause_tree(self._process.pid)
 
     def resume(self) -> None:
         if self._process is not None:
-            processes.resume(self._process.pid)
+            resume_tree(self._process.pid)
 
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        processes.resume(process.pid)
+        resume_tree(process.pid)
         assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.close()
@@ -162,6 +162,28 @@ class Worker:
         if not line:
             raise PeerError(f"its process ended; {self._log}")
         return line
+
+
+def tree(root: int) -> list[psutil.Process]:
+    """Return the process `root` and its descendants, parents before children; [] if it ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def pause_tree(root: int) -> None:
+    """Suspend the tree: an idle engine that polls would take a core from the others."""
+    for process in tree(root):
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+
+
+def resume_tree(root: int) -> None:
+    """Continue the tree, children first: a parent that wakes must find them running."""
+    for process in reversed(tree(root)):
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def num_cores() -> int:

@@ -7,20 +7,15 @@ alone: they have τ only.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from itertools import count
 
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit import options
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
-from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import Arm, Case
-from specdec.loadtest.kit.asking import measure
-from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
+from specdec.loadtest.kit.asking import find_at_once, measure
+from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
 from specdec.loadtest.kit.speed_tables import acceptance_table, acceptances
 
@@ -38,8 +33,8 @@ def main(argv: list[str]) -> int:
     }
     found = _measure(plan, arguments)
     results = acceptances(found, {name: arm for name, (_, arm) in plan.items()})
-    facts = {name: getattr(arguments, name) for name in ("max_tokens", "concurrency")}
-    facts["arms"] = results
+    most, at_once = arguments.max_tokens, arguments.concurrency
+    facts = {"max_tokens": most, "concurrency": at_once, "arms": results}
     faults = [
         f"{name}: no token was accepted"
         for name, (_, arm) in plan.items()
@@ -52,15 +47,13 @@ def main(argv: list[str]) -> int:
 def _measure(
     plan: Mapping[str, tuple[Case, Arm]], arguments: argparse.Namespace
 ) -> list[Measurement]:
-    prompts = load_token_prompts(arguments.prompts, CHECKPOINT)[0][:: arguments.every]
-    found: list[Measurement] = []
-    with ExitStack() as stack:
-        server = stack.enter_context(serve_with_drafts(arguments))
-        client = stack.enter_context(GrpcClient(server.grpc_url))
+    prompts = as_tokens(arguments.prompts[:: arguments.every], arguments.model_repository)
+    seeded = list(enumerate(prompts, start=arguments.seed))
+    with serve_with_drafts(arguments) as server, GrpcClient(server.grpc_url) as client:
 
-        def ask_all(seed: int, prompt: TokenPrompt) -> list[Measurement]:
+        def ask_all(one: tuple[int, TokenPrompt]) -> list[Measurement]:
             # All requests with one prompt follow each other, so its prefix is computed once.
-            answers = []
+            (seed, prompt), answers = one, []
             for name, (case, arm) in plan.items():
                 request = GenerationRequest(
                     input_ids=list(prompt.token_ids),
@@ -74,12 +67,7 @@ def _measure(
                 answers.append(measure(client, request, (prompt.prompt_id, prompt.column, name)))
             return answers
 
-        pool = stack.enter_context(ThreadPoolExecutor(arguments.concurrency))
-        for number, answers in enumerate(pool.map(ask_all, count(arguments.seed), prompts), 1):
-            found += answers
-            options.progress(f"{number}/{len(prompts)} prompts")
-    print(file=sys.stderr)
-    return found
+        return find_at_once(ask_all, seeded, arguments.concurrency)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_cases(parser, ("0", "0.7", "1"))
     parser.add_argument(
         "--arms",
-        type=arm_text,
+        type=options.arm_text,
         nargs="+",
         default=ARMS,
         metavar="DRAFTER[:K][/VERIFICATION]",

@@ -11,36 +11,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.loadtest.kit import speed_tables
+from specdec.loadtest.kit import options, speed_tables
 from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
-from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import DIRECT, OFF, Arm
-from specdec.loadtest.kit.asking import Draw
-from specdec.loadtest.kit.options import add_case, add_prompt_options, bench_parser, finish
-from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
+from specdec.loadtest.kit.asking import RequestSettings
+from specdec.loadtest.kit.prompts import as_tokens, lengthened
 from specdec.loadtest.kit.repository import with_colocated
 
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 1 if the first arm was not faster than without speculation."""
     arguments = _parser().parse_args(argv)
-    prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
-    prompts = lengthened(prompts[:: arguments.every], arguments.context)
+    prompts = arguments.prompts[:: arguments.every]
     arms = (DIRECT, OFF, *arguments.drafters)
-    draw = Draw(arguments.max_tokens, arguments.case, arguments.seed, arguments.times)
+    settings = RequestSettings(
+        arguments.max_tokens, arguments.case, arguments.seed, arguments.times
+    )
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = with_colocated(arguments.model_repository, arms, Path(scratch))
         if arguments.learning is None:
-            found = ask_in_alternation(repository, prompts, arms, draw, end_id)
+            asked = lengthened(as_tokens(prompts, repository), arguments.context)
+            found = ask_in_alternation(repository, asked, arms, settings)
         else:
-            found = _ask_one_server(repository, arms, arguments, draw, end_id)
+            left = [each for each in arguments.prompts if each not in prompts] or prompts
+            learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
+            found = ask_salted(repository, prompts, arms, learning, settings)
     drafted = [arm for arm in arguments.drafters if Arm.parse(arm).drafter]
     facts, table = report(found, arms, drafted, has_times=arguments.times)
     facts = {"max_tokens": arguments.max_tokens, **facts}
     own, *others = (rate_of(answers_of_arm(found, arm)) for arm in (arms[2], *arms[:2]))
     faults = [] if own > max(others) else [f"{arms[2]} is slower than without speculation"]
-    return finish(arguments, argv, facts, table, raw=found, faults=faults)
+    return options.finish(arguments, argv, facts, table, raw=found, faults=faults)
 
 
 def report(
@@ -57,37 +59,25 @@ def report(
     return facts, "\n\n".join(part for part in parts if part)
 
 
-def _ask_one_server(
-    repository: Path, arms: Sequence[str], arguments: argparse.Namespace, draw: Draw, end_id: int
-) -> list[Measurement]:
-    """Ask all arms of one server, which first learns from prompts that are not measured."""
-
-    def salted(salt: str) -> Sequence[TokenPrompt]:
-        return load_token_prompts(arguments.prompts, CHECKPOINT, salt)[0][:: arguments.every]
-
-    others, _ = load_token_prompts(arguments.prompts, CHECKPOINT, "learn")
-    left = [each for each in others if each not in others[:: arguments.every]] or list(others)
-    learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
-    return ask_salted(repository, salted, arms, learning, draw, end_id)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = bench_parser("speed", __doc__)
-    add_prompt_options(parser, max_tokens=128)
+    parser = options.bench_parser("speed", __doc__)
+    options.add_prompt_options(parser, max_tokens=128)
     parser.add_argument(
         "--drafters",
-        type=arm_text,
+        type=options.arm_text,
         nargs="+",
         default=["auto"],
         metavar="DRAFTER[:K][/VERIFICATION][@MODEL]",
         help="arms with speculation; the first decides the exit status (default: auto). @colocated "
         "asks an orchestrator with the engines in its own process; off@colocated is an arm too",
     )
-    add_case(parser)
-    parser.add_argument(
+    options.add_case(parser)
+    # Lengthened prompts begin with other prompts, cut so that the arm's salt is lost.
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--context", type=int, default=0, metavar="N", help="lengthen prompts to N tokens"
     )
-    parser.add_argument(
+    either.add_argument(
         "--learning",
         type=int,
         metavar="N",

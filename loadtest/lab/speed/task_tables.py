@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of, ratio_of
+from specdec.loadtest.kit.answers import (
+    DraftCounts,
+    Measurement,
+    answers_of_arm,
+    counts_of,
+    ratio_of,
+)
 from specdec.loadtest.kit.arms import OFF
-from specdec.loadtest.kit.draft_counts import DraftCounts
 from specdec.loadtest.kit.guide import ALL_TASKS, TASKS, Expectation, Range
 from specdec.loadtest.kit.ratios import Ratio
 from specdec.loadtest.kit.results import format_number, markdown_table
+
+TITLES = ("accepted ÷ drafted", "α̂", "τ", "on ÷ off, 95 % interval")
+"""The tables, by their figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +70,29 @@ def label(task: str | None) -> str:
 def tables(known: Outcomes) -> str:
     """Return a table for each figure, with a row for each task and a column for each drafter."""
     tasks, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
-
-    def table(
-        title: str, guide: Callable[[Expectation], Range], cell: Callable[[Outcome], str]
-    ) -> str:
+    parts = []
+    for number, title in enumerate(TITLES):
         rows = [
-            [label(task), str(guide(expected(task))), *(cell(known[task, d]) for d in drafters)]
+            [
+                label(task),
+                str(_ranges(task)[number]),
+                *(_cells(known[task, drafter])[number] for drafter in drafters),
+            ]
             for task in tasks
         ]
-        return markdown_table([title, "guide", *map(str, drafters)], rows)
+        parts.append(markdown_table([title, "guide", *map(str, drafters)], rows))
+    return "\n\n".join(parts)
 
-    rate = table(
-        "accepted ÷ drafted",
-        lambda guide: guide.acceptance_rate,
-        lambda own: format_number(own.counts.acceptance_rate, 3),
-    )
-    alpha = table(
-        "α̂",
-        lambda guide: guide.conditional_acceptance,
-        lambda own: format_number(own.counts.conditional_acceptance, 3),
-    )
-    tau = table(
-        "τ",
-        lambda guide: guide.mean_acceptance_length,
-        lambda own: format_number(own.counts.tau, 2),
-    )
-    gain = table(
-        "on ÷ off, 95 % interval", lambda guide: guide.speed_up, lambda own: str(own.on_over_off)
-    )
-    return f"{rate}\n\n{alpha}\n\n{tau}\n\n{gain}"
+
+def _ranges(task: str | None) -> tuple[Range, ...]:
+    """Return the guide's ranges of a task, in the order of TITLES."""
+    guide = expected(task)
+    acceptance = guide.acceptance_rate, guide.conditional_acceptance, guide.mean_acceptance_length
+    return (*acceptance, guide.speed_up)
+
+
+def _cells(own: Outcome) -> tuple[str, ...]:
+    """Return the cells of an outcome, in the order of TITLES."""
+    rate, alpha = own.counts.acceptance_rate, own.counts.conditional_acceptance
+    acceptance = format_number(rate, 3), format_number(alpha, 3), format_number(own.counts.tau, 2)
+    return (*acceptance, str(own.on_over_off))

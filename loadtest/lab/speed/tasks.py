@@ -10,11 +10,10 @@ from collections import Counter
 
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.alternating import ask_in_alternation
-from specdec.loadtest.kit.argument_types import arm_text
 from specdec.loadtest.kit.arms import DIRECT, OFF
-from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.asking import RequestSettings
 from specdec.loadtest.kit.guide import TASKS
-from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish
+from specdec.loadtest.kit.options import add_max_tokens, arm_text, bench_parser, finish
 from specdec.loadtest.kit.prompts import as_tokens, held_out_prompts
 from specdec.loadtest.kit.speed_tables import rates, rates_table
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
@@ -40,12 +39,11 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of prompts")
     arguments = parser.parse_args(argv)
-    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    prompts, end_id = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
+    prompts = as_tokens(held_out_prompts(arguments.per_task), arguments.model_repository)
     arms = (DIRECT, OFF, *arguments.drafters)
-    draw = Draw(arguments.max_tokens, seed=arguments.seed, has_statistics=True)
+    settings = RequestSettings(arguments.max_tokens, seed=arguments.seed, has_statistics=True)
     found = sorted(
-        ask_in_alternation(arguments.model_repository, prompts, arms, draw, end_id),
+        ask_in_alternation(arguments.model_repository, prompts, arms, settings),
         key=lambda each: list(TASKS).index(each.column),
     )
     known, speeds = outcomes(found, arguments.drafters), rates(found, arms)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import grpc
@@ -27,8 +28,25 @@ from specdec.loadtest.reliability.kit.http_answers import (
 if TYPE_CHECKING:
     from specdec.launch.server_command import ServeSettings
 
-WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
-MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")
+
+class Way(Enum):
+    """A way to hang up, by its name in the table."""
+
+    GRPC_CANCEL = "gRPC cancel"
+    CHANNEL_CLOSE = "channel close"
+    HTTP_CLOSE = "HTTP close"
+    CLIENT_KILL = "client SIGKILL"
+
+
+class Moment(Enum):
+    """A moment of an answer at which a client hangs up, by its name in the table."""
+
+    BEFORE_FIRST = "before the first token"
+    IN_PREFILL = "in prefill"
+    MID_ROUND = "mid-round"
+    AT_LAST = "at the last token"
+
+
 STREAMS_PER_KILL = 8
 KILL_LIMIT_S = 120.0
 """Seconds that a client may take until one of its streams has come to its moment."""
@@ -58,23 +76,23 @@ class Answering:
     """Longest wait in seconds for another response after these tokens."""
 
 
-def plan(moment: str, draw: random.Random) -> Answering:
+def plan(moment: Moment, draw: random.Random) -> Answering:
     """Draw a request, and when to hang up at this `moment` of its answer."""
     drafter, number = draw.choice(DRAFTERS), draw.randrange(10**6)
     text = f"{number}. {TEXT}"
-    if moment == "in prefill":
+    if moment is Moment.IN_PREFILL:
         text = f"{number}. " + " ".join(draw.choice(TEXT.split()) for _ in range(PREFILL_WORDS))
-    num_tokens = {"mid-round": draw.randint(1, LAST), "at the last token": LAST - 1}.get(moment, 0)
-    max_tokens = LAST if moment == "at the last token" else 200
-    delay_s = {
-        "before the first token": draw.uniform(0.0, 0.02),
-        "in prefill": draw.uniform(0.02, 0.2),
-        "mid-round": draw.uniform(0.0, 0.05),
-    }.get(moment, 0.0)
+    lengths = {Moment.MID_ROUND: draw.randint(1, LAST), Moment.AT_LAST: LAST - 1}
+    max_tokens = LAST if moment is Moment.AT_LAST else 200
+    delays_s = {
+        Moment.BEFORE_FIRST: draw.uniform(0.0, 0.02),
+        Moment.IN_PREFILL: draw.uniform(0.02, 0.2),
+        Moment.MID_ROUND: draw.uniform(0.0, 0.05),
+    }
     request = GenerationRequest(
         text_input=text, max_tokens=max_tokens, min_tokens=max_tokens, drafter=drafter
     )
-    return Answering(request, num_tokens, delay_s)
+    return Answering(request, lengths.get(moment, 0), delays_s.get(moment, 0.0))
 
 
 async def comes_to_moment(read: Reader, answering: Answering) -> bool:
@@ -119,7 +137,7 @@ async def close_http(settings: ServeSettings, answering: Answering) -> bool:
         writer.transport.abort()
 
 
-async def kill_client(url: str, moment: str, seed: int) -> int:
+async def kill_client(url: str, moment: Moment, seed: int) -> int:
     """Kill a process that holds STREAMS_PER_KILL streams once one of them has come to `moment`.
 
     Returns how many of its streams had not failed before; 0 if none came to `moment`.
@@ -129,7 +147,7 @@ async def kill_client(url: str, moment: str, seed: int) -> int:
         "-m",
         "specdec.loadtest.reliability.kit.hangup_ways",
         url,
-        moment,
+        moment.name,
         str(seed),
     ]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -178,7 +196,7 @@ def _http_reader(reader: asyncio.StreamReader) -> Reader:
     return read
 
 
-async def _wait_for_death(url: str, moment: str, seed: int) -> None:
+async def _wait_for_death(url: str, moment: Moment, seed: int) -> None:
     """Begin the streams; once one has come to `moment`, print how many have not failed.
 
     If the first stream that ends has failed, print 0.
@@ -202,4 +220,4 @@ async def _wait_for_death(url: str, moment: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_wait_for_death(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(_wait_for_death(sys.argv[1], Moment[sys.argv[2]], int(sys.argv[3])))

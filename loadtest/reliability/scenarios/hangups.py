@@ -12,31 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from specdec.builder.config_file import set_parameters
-from specdec.clients import GenerationRequest
 from specdec.loadtest.kit.repository import with_drafts
-from specdec.loadtest.reliability.kit.asking import WHOLE, Channels
+from specdec.loadtest.reliability.kit.asking import Channels
 from specdec.loadtest.reliability.kit.hangup_ways import (
-    DRAFTERS,
-    MOMENTS,
-    TEXT,
-    WAYS,
+    Moment,
+    Way,
     cancel_grpc,
     close_channel,
     close_http,
     kill_client,
     plan,
 )
-from specdec.loadtest.reliability.kit.resources import (
-    NO_PAGE,
-    Resources,
-    requests_by_outcome,
-    resources_of,
-    settled,
-    slopes_per_hour,
-)
+from specdec.loadtest.reliability.kit.lasting_load import fill_caches, load, load_row
+from specdec.loadtest.reliability.kit.resources import NO_PAGE, requests_by_outcome, settled
 from specdec.loadtest.reliability.kit.table import Row, counted
 from specdec.loadtest.reliability.kit.watched import described, watched_server
 
@@ -62,42 +51,23 @@ BACK_OFF_S = 0.5
 """Seconds that a client waits after a request that failed."""
 NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
+CLIENT_WAYS = (Way.GRPC_CANCEL, Way.CHANNEL_CLOSE, Way.HTTP_CLOSE)
+"""The ways in which they do; another client is killed, again and again."""
 CACHE_TOKENS = 8_192
 """Tokens of each engine's KV cache. A cache takes memory as it fills: one of the default size would
 still be filling, and growing, while the memory is measured."""
-NUM_FILLING, FILLING_WORDS = 12, 125
-"""Requests that fill the caches before the load, and the words of each. A word is a number of up
-to seven tokens, so that together they need more tokens than a cache has."""
 LOAD_S_PER_ROUND = 300.0
-SAMPLE_PERIOD_S = 10.0
-MAX_SLOPES = {"rss_mb": 50.0, "num_fds": 20.0, "num_threads": 20.0, "shm_mb": 20.0}
-"""Growth per hour that counts as none, measured in half an hour.
-
-- Memory: the server holds about 3 GB, and half an hour allows no finer measurement.
-- Files and threads: they vary by a few with the connections. A leak in one of a hundred answers
-  would add 50 and more.
-- Shared memory: a region grows by 4 MB, and one such step within the twenty minutes that count adds
-  18.
-"""
-UNITS = {"rss_mb": "MB", "num_fds": "files", "num_threads": "threads", "shm_mb": "MB of /dev/shm"}
 
 
 @dataclass(slots=True)
 class Hangups:
     """The hang-ups as the clients and as the server counted them."""
 
-    by_client: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Hang-ups on requests that had not failed, by way and moment."""
+    by_client: Counter[tuple[Way, Moment]] = field(default_factory=Counter)
+    """Hang-ups on requests that had not failed."""
     by_server: Counter[str] = field(default_factory=Counter)
     """Requests by their outcome."""
     seconds: float = 0.0
-
-    def by(self, index: int) -> Counter[str]:
-        """Return the clients' count by way (0) or by moment (1)."""
-        found: Counter[str] = Counter()
-        for kinds, number in self.by_client.items():
-            found[kinds[index]] += number
-        return found
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -129,38 +99,19 @@ def _with_small_caches(repository: Path, folder: Path) -> Path:
 
 def hangups_row(hangups: Hangups, wanted: int, left: int, faults: Sequence[str]) -> Row:
     """Return the row of the hang-ups; `left`: requests still in flight after them."""
-    cancelled, ways, moments = hangups.by_server[CANCELLED], hangups.by(0), hangups.by(1)
+    cancelled, known = hangups.by_server[CANCELLED], list(hangups.by_client.elements())
+    ways, moments = [way for way, _ in known], [moment for _, moment in known]
     return Row(
         f"{cancelled} hang-ups in {hangups.seconds / 60:.0f} min",
         f"the server counted {counted(hangups.by_server.elements())}; the clients hung up by "
-        f"{counted(ways.elements())}: {counted(moments.elements())}; {described(faults)}; "
-        f"{left} in flight",
+        f"{counted(each.value for each in ways)}: {counted(each.value for each in moments)}; "
+        f"{described(faults)}; {left} in flight",
         f"at least {wanted} seen as {CANCELLED}, other outcomes only ok and overloaded, every way "
         "and moment, 0 deaths, 0 in flight",
         cancelled >= wanted
         and set(hangups.by_server) <= OUTCOMES
-        and all(ways[each] for each in WAYS)
-        and all(moments[each] for each in MOMENTS)
-        and not (faults or left),
-    )
-
-
-def load_row(
-    outcomes: Sequence[str], samples: Sequence[Resources], left: int, faults: Sequence[str]
-) -> Row:
-    """Return the row of the load after the hang-ups; `left`: requests still in flight after it."""
-    slopes, last = slopes_per_hour(samples), samples[-1]
-    minutes = (last.time_s - samples[0].time_s) / 60
-    holds = ", ".join(f"{getattr(last, name):.0f} {unit}" for name, unit in UNITS.items())
-    adds = ", ".join(f"{slopes[name]:+.1f} {unit}" for name, unit in UNITS.items())
-    limits = ", ".join(f"{MAX_SLOPES[name]:g} {unit}" for name, unit in UNITS.items())
-    return Row(
-        f"{minutes:.0f} minutes of load by 8 clients after them",
-        f"answers: {counted(outcomes)}; now {holds}; an hour adds {adds}; {described(faults)}; "
-        f"{left} in flight",
-        f"all whole, 0 deaths, 0 in flight, an hour adds at most {limits}",
-        set(outcomes) == {WHOLE}
-        and all(slopes[name] <= limit for name, limit in MAX_SLOPES.items())
+        and set(ways) == set(Way)
+        and set(moments) == set(Moment)
         and not (faults or left),
     )
 
@@ -171,16 +122,17 @@ async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) 
     Ends after `limit_s` in any case. Leaves the server's own count to the caller.
     """
     draw, hangups, is_enough = random.Random(seed), Hangups(), asyncio.Event()
+    moments = list(Moment)
     start_s = time.monotonic()
 
     async def client(number: int, channels: Channels) -> None:
         while not is_enough.is_set():
-            way, moment = draw.choice(WAYS[:-1]), draw.choice(MOMENTS)
+            way, moment = draw.choice(CLIENT_WAYS), draw.choice(moments)
             answering = plan(moment, draw)
             match way:
-                case "gRPC cancel":
+                case Way.GRPC_CANCEL:
                     was_running = await cancel_grpc(channels, number, answering)
-                case "channel close":
+                case Way.CHANNEL_CLOSE:
                     was_running = await close_channel(server.grpc_url, answering)
                 case _:
                     was_running = await close_http(server.settings, answering)
@@ -189,9 +141,9 @@ async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) 
 
     async def killer() -> None:
         while not is_enough.is_set():
-            moment = draw.choice(MOMENTS)
+            moment = draw.choice(moments)
             number = await kill_client(server.grpc_url, moment, draw.randrange(10**6))
-            hangups.by_client[WAYS[-1], moment] += number
+            hangups.by_client[Way.CLIENT_KILL, moment] += number
 
     async def watch() -> None:
         num_cancelled = 0
@@ -206,56 +158,3 @@ async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) 
         await asyncio.gather(watch(), killer(), *clients)
     hangups.seconds = time.monotonic() - start_s
     return hangups
-
-
-async def fill_caches(server: TritonServer, seed: int) -> list[str]:
-    """Ask with long prompts that differ, all at once, so that every block of the caches is used.
-
-    Returns each answer's outcome.
-    """
-    draw = random.Random(seed)
-    async with Channels(server.grpc_url, NUM_FILLING) as channels:
-        requests = [
-            GenerationRequest(
-                text_input=" ".join(str(draw.randrange(10**6)) for _ in range(FILLING_WORDS)),
-                max_tokens=8,
-                drafter="draft",
-            )
-            for _ in range(NUM_FILLING)
-        ]
-        answers = await asyncio.gather(*(channels.ask(n, each) for n, each in enumerate(requests)))
-    return [each.outcome for each in answers]
-
-
-async def load(
-    server: TritonServer, seconds: float, seed: int
-) -> tuple[list[str], list[Resources]]:
-    """Keep eight clients asking for `seconds`.
-
-    Returns each answer's outcome, and samples of the server's resources.
-    """
-    draw = random.Random(seed)
-    end_s = time.monotonic() + seconds
-    outcomes: list[str] = []
-    samples: list[Resources] = []
-
-    async def client(number: int, channels: Channels) -> None:
-        while time.monotonic() < end_s:
-            request = GenerationRequest(
-                text_input=f"{draw.randrange(200)}. {TEXT}",
-                max_tokens=draw.randint(8, 120),
-                drafter=draw.choice(DRAFTERS),
-                temperature=draw.choice((0.0, 0.8)),
-            )
-            answer = await channels.ask(number, request)
-            outcomes.append(answer.outcome)
-
-    async def watch() -> None:
-        while time.monotonic() < end_s:
-            with suppress(psutil.Error, OSError, ValueError):  # A process or a file has just gone.
-                samples.append(await asyncio.to_thread(resources_of, server))
-            await asyncio.sleep(SAMPLE_PERIOD_S)
-
-    async with Channels(server.grpc_url, 8) as channels:
-        await asyncio.gather(watch(), *(client(n, channels) for n in range(8)))
-    return outcomes, samples

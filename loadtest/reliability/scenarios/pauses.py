@@ -99,7 +99,7 @@ async def pause(url: str, drafter: str, seed: int) -> PauseResult:
         late = await channels.ask(NUM_STREAMS, entering)
         await asyncio.sleep(USUAL_S)
         if not late.is_complete or any(each.done() for each in streams):
-            # The outcome `cut` means that the stream still runs.
+            # A stream that still runs has the outcome `ended without reason`.
             outcomes = [each.outcome for each in answers]
             raise RuntimeError(f"the long prompt: {late.outcome}; the streams: {outcomes}")
         for stream in streams:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from specdec.clients import GenerationRequest
@@ -22,7 +23,14 @@ from specdec.loadtest.reliability.scenarios.refusals import requests_of
 NUM_STREAMS = 64
 UNKNOWN_USER = 54321
 SMALL_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec"
-SURROUNDINGS = ("64 MB of shared memory", "no HOME, unknown user", "IPv6")
+
+
+class Surrounding(Enum):
+    """A surrounding of the server, by its name in the table."""
+
+    SMALL_MEMORY = "64 MB of shared memory"
+    NO_HOME = "no HOME, unknown user"
+    IPV6 = "IPv6"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,10 @@ class SurroundingResult:
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Serve once in each of the surroundings; `rounds` is for scenarios that repeat."""
     del rounds
-    for surrounding in SURROUNDINGS:
+    for surrounding in Surrounding:
         result = serve_in(surrounding, repository)
         yield Row(
-            f"{surrounding}: {NUM_STREAMS} answers at once",
+            f"{surrounding.value}: {NUM_STREAMS} answers at once",
             f"ready after {result.start_s:.1f} s, {result.num_whole} whole, exit {result.status}"
             f"{'; ' + one_line(result.detail) if result.detail else ''}",
             "all whole, or a clear error; exit 0",
@@ -55,18 +63,18 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         )
 
 
-def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
+def serve_in(surrounding: Surrounding, repository: Path) -> SurroundingResult:
     """Start a server there, send NUM_STREAMS requests at once, and stop it.
 
     The small /dev/shm needs root.
     """
-    address = "::1" if surrounding == "IPv6" else "127.0.0.1"
+    address = "::1" if surrounding is Surrounding.IPV6 else "127.0.0.1"
     settings = with_free_ports(ServeSettings(repository, address, 0, 0, 0, 0))
     command = serve_command(settings)
     environment = dict(os.environ)
-    if surrounding == SURROUNDINGS[0]:
+    if surrounding is Surrounding.SMALL_MEMORY:
         command = ["unshare", "--mount", "sh", "-c", f'{SMALL_SHM} "$@"', "sh", *command]
-    if surrounding == SURROUNDINGS[1]:
+    if surrounding is Surrounding.NO_HOME:
         ids = [f"--map-user={UNKNOWN_USER}", f"--map-group={UNKNOWN_USER}"]
         command = ["unshare", "--user", *ids, *command]
         environment.pop("HOME", None)

@@ -68,7 +68,7 @@ class Generation:
         target = ContractTarget(self._calls, self._tokenizer.end_id)
         for confirmed in speculate(context, target, LookupDrafter("lookup", 1, 7, 11)):
             output.text += "".join(decode(token) or "" for token in confirmed.tokens)
-            output.num_draft_tokens += confirmed.num_drafted
+            output.num_draft_tokens += confirmed.num_draft_tokens
             output.num_accepted_tokens += confirmed.num_accepted
             output.last_token_ns = time.monotonic_ns()
             if self._is_aborted.is_set():

@@ -130,17 +130,21 @@ def test_stop_words_end_the_answer_before_them(client, options):
     assert ask(client, text_input=COUNT, stop_words=[almost], **options).text == free.text
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_replacement_characters_at_the_end_are_returned(client, stream):
+@pytest.mark.parametrize("streams", [True, False])
+def test_replacement_characters_at_the_end_are_returned(client, streams):
     """A generated U+FFFD is a character like others, and a stop word can name it."""
     forced = {"text_input": COUNT, "logit_bias": {REPLACEMENT: 100}, "drafter": "none"}
-    fields = {**forced, "max_tokens": 4, "stream": stream}
+    fields = {**forced, "max_tokens": 4}
 
-    whole = collect(client.stream(GenerationRequest(**fields)))
+    def answer(**more):
+        request = GenerationRequest(**fields, **more)
+        return collect(client.stream(request)) if streams else client.generate(request)
+
+    whole = answer()
 
     assert whole.token_ids == (REPLACEMENT,) * 4
     assert whole.text == "\ufffd" * 4
-    stopped = collect(client.stream(GenerationRequest(**fields, stop_words=["\ufffd"])))
+    stopped = answer(stop_words=["\ufffd"])
     assert (stopped.text, stopped.end.finish_reason) == ("", "stop")
 
 

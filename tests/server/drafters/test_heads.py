@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from tests.server.support.untrained import UNTRAINED, repository_with_untrained_head
 
 # All tests use the same fixtures, or pytest would start the Medusa head's server twice.

@@ -7,6 +7,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from specdec.builder.errors import BuildError
 from specdec.builder.refresh.triton import Server
 from specdec.clients import GenerationRequest, HttpClient
+from specdec.launch.admin_key import ADMIN_HEADER, read_admin_key
 from tests.server.support.live import ask_http
 from tests.server.support.prompts import COUNT
 
@@ -37,14 +38,30 @@ def test_administration_is_closed_without_a_key_file(faulty_server, method, path
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
-def test_administration_takes_a_key(url, method, path, body):
+def test_administration_is_refused_without_the_right_key(url, method, path, body):
     """Administrative requests without the key or with a wrong one are refused."""
-    for headers in ({}, {"admin-key": "guessed"}):
+    for headers in ({}, {ADMIN_HEADER: "guessed"}):
         answer = ask_http(method, f"{url}/v2/{path}", json=body, headers=headers)
         assert answer.status == 403, answer.data
 
 
-def test_administration_takes_a_key_over_grpc_too(doors):
+def test_administration_is_open_with_the_right_key(url, doors):
+    """Over HTTP and over gRPC, a request with the key from the server's file is answered."""
+    key = read_admin_key(doors.settings.admin_key_file)
+
+    answer = ask_http("POST", f"{url}/v2/repository/index", json={}, headers={ADMIN_HEADER: key})
+    assert answer.status == 200, answer.data
+    with grpc.insecure_channel(doors.grpc_url) as channel:
+        index = service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryIndex(
+            service_pb2.RepositoryIndexRequest(),
+            metadata=((f"triton-grpc-protocol-{ADMIN_HEADER}", key),),
+        )
+
+    assert {each["name"] for each in answer.json()} == {each.name for each in index.models}
+    assert "specdec" in {each.name for each in index.models}
+
+
+def test_administration_is_refused_over_grpc_without_the_key(doors):
     """The same requests are refused over gRPC without the key."""
     with grpc.insecure_channel(doors.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from specdec.builder.repository.colocate import colocate
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
 from tests.server.support.live import MODEL_REPOSITORY
 

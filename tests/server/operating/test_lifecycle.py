@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from specdec.launch.installation import LaunchError
-from specdec.launch.launcher import TritonServer
 from specdec.launch.server_command import REGION_PREFIX
-from specdec.launch.triton_server import is_ready
+from specdec.launch.triton_server import TritonServer, is_ready
 from tests.server.support.live import ask_http
 from tests.waiting import wait_for
 

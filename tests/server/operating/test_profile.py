@@ -5,7 +5,7 @@ import json
 from specdec.builder.cli import main
 from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.profiling.cli import PROFILE
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft
 from specdec.loadtest.kit.repository import with_drafts
 from specdec.steering.costs import load_bucket

@@ -18,7 +18,7 @@ from specdec.builder.refresh.triton import Server
 from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.deployment.freshness import trained_on, write_trained_on
 from specdec.deployment.versions import served_version
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft
 from specdec.serving.request.prompt_log import read_log
 from tests.server.support.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
@@ -127,7 +127,8 @@ def test_draft_models_are_swapped_under_load(running, expected, repository, tmp_
     """A good draft model is kept and ends the warning; one with random weights is rolled back."""
     model, served = repository / "draft", refreshed(running)
     wait_for(lambda: metrics(running).get(STALE) == 1)
-    assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
+    warning = "drafter 'draft' is stale: it was trained on the target 0000"
+    assert warning in running.log_path.read_text()
 
     with streams(running, expected, "draft"):
         wait_for(lambda: served.counters("draft").num_rounds >= NUM_ROUNDS)

@@ -1,7 +1,8 @@
 """A rendered repository is served as it is, and refused if it was changed.
 
 All tests of `[compiled]` engines run on a rendered compiled pair; test_llmapi.py runs on a rendered
-`llmapi` pair. tests/unit/test_rendering.py compares the rendered default pair with the shipped one.
+`llmapi` pair. tests/unit/builder/rendering/test_rendering.py compares the rendered default pair
+with the shipped one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from specdec.builder.cli import main
 from specdec.builder.config_file import set_parameters
 from specdec.builder.outputs import link_or_copy
 from specdec.clients import GenerationRequest, GrpcClient, collect
-from specdec.launch.launcher import LaunchError, TritonServer
-from tests.server.support.live import MODEL_REPOSITORY
+from specdec.launch.installation import LaunchError
+from specdec.launch.triton_server import TritonServer
 from tests.server.support.prompts import CHATS
 
 ROOT = Path(__file__).parents[3]
@@ -129,8 +130,3 @@ def test_pair_that_cannot_verify_fails_at_load(rendered, tmp_path):
     # Mostly the log says "failed to run warmup sample 'first_call': configuration: draft token
     # length 2 exceeds …". But tritonserver 2.51.0 may also crash if a warm-up fails (status 139).
     assert "successfully loaded 'target'" not in log
-
-
-def test_shipped_repository_has_no_manifest():
-    """Without a manifest a repository is served unchecked, so that users can try things out."""
-    assert not (MODEL_REPOSITORY / "manifest.json").exists()

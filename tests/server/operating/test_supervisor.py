@@ -12,10 +12,10 @@ import pytest
 
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of, model_run_by
-from specdec.launch.launcher import TritonServer
 from specdec.launch.leftovers import BOARD_SUFFIX, remove_leftovers
 from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.launch.supervisor import STOP_GRACE_S
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.reliability.kit.faulty_engine import with_planted_faults
 from specdec.loadtest.reliability.kit.http_answers import CLOSED
 from specdec.loadtest.reliability.kit.serving import serve_command

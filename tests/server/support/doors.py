@@ -12,7 +12,7 @@ from pathlib import Path
 from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.launch.launcher import TritonServer
+from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft
 from tests.server.support.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 from tests.server.support.orchestrators import add_orchestrator

@@ -29,7 +29,7 @@ def repository_with_untrained_head(directory: Path, kind: str) -> Path:
         if kind == "eagle3"
         else medusa.start(_TARGET, _DRAFT_IDS, 3, 1, train_head=False)
     )
-    checkpoint.store(kind, head, _TARGET, directory / "head", {})
+    checkpoint.store(head, _TARGET, directory / "head", {})
     repository = with_drafts(MODEL_REPOSITORY, directory / "repository", [])
     # Remove the link to the head of the default pair.
     (repository / "target" / "1" / "head").unlink(missing_ok=True)

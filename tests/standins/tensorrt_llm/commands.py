@@ -24,7 +24,7 @@ _SWITCHES = ("--gather_", "--use_weight_only", "--strip_plan", "--fast_build", "
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """A parser with the flags of the installed release."""
+    """Return a parser with the flags of the installed release."""
     parser = argparse.ArgumentParser(prog=command, allow_abbrev=False)
     known = choices(command)
     for flag in sorted(accepted(COMMANDS, command, version("tensorrt_llm"))):
@@ -36,7 +36,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def build(arguments: list[str]) -> None:
-    """`trtllm-build`: the side rules, config.json and a file for each rank."""
+    """Run `trtllm-build`: apply its side rules, write config.json and a file for each rank."""
     given = parser_of("trtllm-build").parse_args(arguments)
     if not given.checkpoint_dir:
         sys.exit("trtllm-build: no --checkpoint_dir")
@@ -58,7 +58,7 @@ def build(arguments: list[str]) -> None:
 
 
 def build_config(given: argparse.Namespace, model: dict[str, Any]) -> dict[str, Any]:
-    """BuildConfig after the rules of `build` in tensorrt_llm/builder.py."""
+    """Return the BuildConfig that `build` in tensorrt_llm/builder.py makes."""
     max_draft_len = int(given.max_draft_len or 0)
     max_batch_size, max_seq_len = int(given.max_batch_size or 2048), int(given.max_seq_len)
     if given.gather_context_logits and max_draft_len > 0:
@@ -92,7 +92,7 @@ def build_config(given: argparse.Namespace, model: dict[str, Any]) -> dict[str, 
 
 
 def convert_head(mode: str, arguments: list[str]) -> None:
-    """`examples/MODE/convert_checkpoint.py`: target and head in one checkpoint."""
+    """Run `examples/MODE/convert_checkpoint.py`: write target and head into one checkpoint."""
     given = parser_of(f"examples/{mode}/convert_checkpoint.py").parse_args(arguments)
     base = Path(getattr(given, "base_model_checkpoint_dir", None) or given.model_dir)
     raw = json.loads((base / "config.json").read_text())

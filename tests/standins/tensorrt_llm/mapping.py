@@ -23,7 +23,7 @@ class Mapping:
             )
 
     def to_dict(self) -> dict[str, int]:
-        """As a checkpoint's config.json has it."""
+        """Return the entries of a checkpoint's config.json."""
         return {
             "world_size": self.world_size,
             "tp_size": self.tp_size,

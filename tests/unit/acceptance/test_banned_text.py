@@ -59,7 +59,7 @@ def test_only_the_answer_counts():
     """A prompt that ends with the beginning of a banned text bans nothing."""
     banned = BannedText([b"ab"], Vocabulary([b"a", b"b"]))
     draw = Draw(SamplingParams(bad_texts=("ab",)), np.asarray([0, 0], np.int32), 2, banned=banned)
-    after_prompt = draw.banned.tokens_after(draw.text[draw.num_prompt_tokens :])
+    after_prompt = draw.banned.tokens_after(draw.context[draw.num_prompt_tokens :])
     assert after_prompt.tolist() == []
     assert draw.params.looks_back
 

@@ -1,6 +1,9 @@
 """The command that measures coverage: which tests it leaves out, and where it saves."""
 
-import threading
+import subprocess
+import sys
+
+import pytest
 
 from tests.checks import coverage, model_coverage
 
@@ -11,10 +14,26 @@ def test_tests_left_out_exist():
         assert (coverage.ROOT / f"tests/server/{name}").exists()
 
 
-def test_only_model_processes_save_again_and_again():
+@pytest.mark.parametrize(
+    ("program", "saves"), [(f"/opt/{model_coverage.STUB.decode()}", True), ("python", False)]
+)
+def test_only_model_processes_save_again_and_again(program, saves):
     """All other processes save at their end, so they need no thread for it."""
-    assert model_coverage.STUB
-    assert not [each for each in threading.enumerate() if "_save_again" in each.name]
+    # The process ends at once, because a thread that still imports can crash an ordinary end.
+    code = (
+        "import os, threading; import tests.checks.model_coverage; "
+        "print([each.name for each in threading.enumerate()], flush=True); os._exit(0)"
+    )
+    ran = subprocess.run(
+        [program, "-c", code],
+        executable=sys.executable,
+        cwd=coverage.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ("_save_again_and_again" in ran.stdout) == saves
 
 
 def test_the_starter_is_removed(tmp_path, monkeypatch):

@@ -155,16 +155,6 @@ def test_generate_fails_with_a_line(client, capsys):
     assert "error: engine_failed: gone" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [chat, generate])
-def test_commands_have_help(command, capsys):
-    """--help prints the options and exits 0."""
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--help"])
-
-    assert caught.value.code == 0
-    assert "--num-draft-tokens" in capsys.readouterr().out
-
-
 def test_every_input_has_an_option_or_a_reason():
     """A new input of the model is entered as an option, or among those without one."""
     assert REQUEST_OPTIONS.keys() | INPUTS_WITHOUT_OPTION == INPUTS.keys()

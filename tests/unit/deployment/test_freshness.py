@@ -14,8 +14,8 @@ from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.repository.pair_weights import load_pair
 from specdec.deployment.freshness import (
-    Drifted,
     FreshnessWatch,
+    StaleDrafter,
     fingerprint_of,
     trained_on,
     weights_of,
@@ -137,7 +137,7 @@ def test_watch_reports_stale_drafts_and_their_replacement(tmp_path):
     watch._look()
     watch.close()
 
-    stale = Drifted("draft", "bb", "aa")
+    stale = StaleDrafter("draft", "bb", "aa")
     assert heard == [("draft", stale), ("head", None), ("draft", None)]
     assert "specdec build refresh" in str(stale)
 

@@ -5,14 +5,13 @@ import re
 import pytest
 
 from specdec.drafting.asked import AskedDrafter, read_drafter
-from specdec.drafting.registry import DRAFT_MODEL, HEAD, HEAD_TREE, SCRIPTED, drafter_ids
+from specdec.drafting.registry import DRAFT_MODEL, HEAD, SCRIPTED, drafter_ids
 from specdec.errors import InvalidRequestError
 
 KNOWN = drafter_ids(
     {
         DRAFT_MODEL: ("draft", "big"),
         HEAD: ("eagle3",),
-        HEAD_TREE: ("eagle3_tree",),
         SCRIPTED: ("script",),
     }
 )
@@ -32,6 +31,11 @@ def test_drafters_are_in_the_order_of_the_name(name):
     """Earlier drafters of a joined name use up a tree's tokens first."""
     asked = read_drafter(name, KNOWN)
     assert asked.name == "+".join(each.name for each in asked.members) == name
+
+
+def test_tree_knows_its_head():
+    """A head's chains and trees have the same weights."""
+    assert {each.name: each.head for each in KNOWN if each.head} == {"eagle3_tree": "eagle3"}
 
 
 @pytest.mark.parametrize("name", ["", "Draft", "draft+", "draft+draft", "auto+lookup", "+"])

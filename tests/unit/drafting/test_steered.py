@@ -81,13 +81,13 @@ class Course:
         """Keep the counts of copies of any length: (rounds, drafted, accepted)."""
         self.looked.append(
             [
-                (each.num_rounds, each.num_drafted, each.num_accepted)
+                (each.num_rounds, each.num_draft_tokens, each.num_accepted)
                 for each in results
                 if each.drafter == EstimatedDrafter(COPY)
             ]
         )
 
-    def choice(self, _num_context, _num_left, *, can_read):
+    def choose(self, _num_context, _num_left, *, can_read):
         self.can_read = can_read
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
@@ -287,7 +287,7 @@ def test_rounds_with_a_prediction_report_its_copies():
 
 
 def _told(result):
-    return result.drafter.name, result.num_drafted, result.num_accepted, result.num_rounds
+    return result.drafter.name, result.num_draft_tokens, result.num_accepted, result.num_rounds
 
 
 def test_each_round_is_reported():
@@ -309,7 +309,7 @@ def test_each_round_is_reported():
     first, second, third = course.heard
     assert (first.has_head, first.draft_results, first.candidate) == (True, (), HEAD)
     assert second.draft_results == ()
-    assert (second.num_drafted, second.num_rows) == (3, 1)
+    assert (second.num_draft_tokens, second.num_rows) == (3, 1)
     assert [_told(each) for each in third.draft_results] == [("head", 3, 1, 1)]
     assert third.num_rows == 4
 
@@ -322,7 +322,7 @@ def steering(traits, *, share=0.0, inflight=1, draw=lambda: 0.0):
     return RequestSteering(controller, traits, load, 10), controller, load
 
 
-SITUATION = RequestTraits(
+TRAITS = RequestTraits(
     "code", "greedy", (HEAD, ENGINE), max_copy_tokens=7, default=Choice("head", 3)
 )
 
@@ -330,10 +330,10 @@ SITUATION = RequestTraits(
 @pytest.mark.parametrize("has_head", [False, True, None])
 def test_first_round_measures_the_cost_of_a_prompt(has_head):
     """Its time counts with a drafting head and without a head, not with one that reads along."""
-    course, controller, _ = steering(SITUATION)
-    course.choice(10, 100, can_read=True)
+    course, controller, _ = steering(TRAITS)
+    course.choose(10, 100, can_read=True)
     course.learn_round(RoundResult(0.2, 1, 10, has_head=has_head))
-    course.learn_round(RoundResult(0.1, 2, 11, candidate=ENGINE, num_drafted=2, draft_s=0.05))
+    course.learn_round(RoundResult(0.1, 2, 11, candidate=ENGINE, num_draft_tokens=2, draft_s=0.05))
 
     num_prompts = [mean[1] for mean in controller.state()["costs"]["readings"]]
     assert num_prompts == [1] * (1 if has_head is None else 2)
@@ -342,15 +342,15 @@ def test_first_round_measures_the_cost_of_a_prompt(has_head):
 
 def test_control_group_runs_without_speculation_to_its_end():
     """It runs in one call; a request that asks for a drafter is never drawn into the group."""
-    plain, controller, _ = steering(SITUATION, share=0.5)
-    assert plain.choice(10, 100, can_read=True) == OFF_CHOICE
+    plain, controller, _ = steering(TRAITS, share=0.5)
+    assert plain.choose(10, 100, can_read=True) == OFF_CHOICE
     assert plain.num_plain is None
 
     asked = RequestTraits(
         "code", "greedy", (HEAD,), max_copy_tokens=7, default=Choice("head", 3), may_be_off=False
     )
     fixed, _, _ = steering(asked, share=0.5)
-    assert not fixed.choice(10, 100, can_read=True).is_off
+    assert not fixed.choose(10, 100, can_read=True).is_off
     assert controller.take_report("code") is None
 
 
@@ -366,8 +366,8 @@ def test_only_requests_that_the_controller_steers_report_missed_copies():
         is_fixed=True,
     )
     assert not steering(fixed)[0].looks_back
-    assert not steering(SITUATION, share=0.5)[0].looks_back
-    assert steering(SITUATION)[0].looks_back
+    assert not steering(TRAITS, share=0.5)[0].looks_back
+    assert steering(TRAITS)[0].looks_back
 
     course = Course([OFF_CHOICE], looks_back=False)
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
@@ -391,12 +391,12 @@ def test_trial_is_over_even_if_closing_fails():
 
 def test_each_round_of_a_trial_reports_its_time_under_load():
     """All requests in flight pay for a trial; of other rounds a random share is enough."""
-    _, controller, load = steering(SITUATION, inflight=30, draw=lambda: 0.5)
+    _, controller, load = steering(TRAITS, inflight=30, draw=lambda: 0.5)
     fill(controller.costs, load=30)
     # The second request that may begin with a trial does so.
     for _ in range(2 * 30):
-        course = RequestSteering(controller, SITUATION, load, 10)
-        choice = course.choice(10, 100, can_read=True)
+        course = RequestSteering(controller, TRAITS, load, 10)
+        choice = course.choose(10, 100, can_read=True)
         if not course.is_trial:
             course.leave()
     assert course.is_trial
@@ -404,40 +404,40 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
     course.learn_round(RoundResult(0.5, 1, 10))
     for number in range(1, TRIAL_ROUNDS):
         course.learn_round(
-            RoundResult(0.1, 2, 10 + number, candidate=HEAD, num_drafted=choice.num_tokens)
+            RoundResult(0.1, 2, 10 + number, candidate=HEAD, num_draft_tokens=choice.num_tokens)
         )
 
     def num_timed():
         return controller.costs.num_timed("head", 30, time.time())
 
     assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
-    course.choice(10 + TRIAL_ROUNDS, 90, can_read=True)
+    course.choose(10 + TRIAL_ROUNDS, 90, can_read=True)
     assert not course.is_trial
-    course.learn_round(RoundResult(0.1, 2, 10 + TRIAL_ROUNDS, candidate=HEAD, num_drafted=3))
+    course.learn_round(RoundResult(0.1, 2, 10 + TRIAL_ROUNDS, candidate=HEAD, num_draft_tokens=3))
     assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
 
 
 @pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])
 def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     """The choice is then made again, and later another trial may begin."""
-    traits = replace(SITUATION, candidates=(HEAD, Candidate("new", (2,))))
+    traits = replace(TRAITS, candidates=(HEAD, Candidate("new", (2,))))
     _, controller, load = steering(traits, draw=lambda: 0.5)
     fill(controller.costs)
     for _ in range(2):
         course = RequestSteering(controller, traits, load, 10)
-        tried = course.choice(10, 100, can_read=True)
+        tried = course.choose(10, 100, can_read=True)
         course.learn_round(RoundResult(0.1, 1, 10, has_head=None))
     assert course.is_trial
     assert not tried.is_off
 
     load.set_inflight(num_inflight)
     assert course.is_due is not goes_on
-    assert (course.choice(11, 99, can_read=True) == tried) is goes_on
+    assert (course.choose(11, 99, can_read=True) == tried) is goes_on
     assert course.is_trial is goes_on
     course.leave()
     load.set_inflight(1)
     again = [RequestSteering(controller, traits, load, 10) for _ in range(2)]
-    assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
+    assert any(not each.choose(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
 def test_request_without_speculation_measures_the_time_of_a_plain_step():
@@ -456,18 +456,18 @@ def test_request_without_speculation_measures_the_time_of_a_plain_step():
 
     assert seconds(controller.costs, OFF_CHOICE, context=30) == pytest.approx(0.01, rel=0.01)
     for _ in range(2):
-        course = RequestSteering(controller, SITUATION, load, 10)
-        tried = course.choice(10, 100, can_read=True)
+        course = RequestSteering(controller, TRAITS, load, 10)
+        tried = course.choose(10, 100, can_read=True)
     assert course.is_trial
     assert not tried.is_off
 
 
 def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
     """Without evidence, few requests in flight get the configured drafter and many get none."""
-    calm, _, _ = steering(SITUATION)
-    assert calm.choice(10, 100, can_read=True) == Choice("head", 3)
-    busy, _, _ = steering(SITUATION, inflight=30)
-    assert busy.choice(10, 100, can_read=True) == OFF_CHOICE
+    calm, _, _ = steering(TRAITS)
+    assert calm.choose(10, 100, can_read=True) == Choice("head", 3)
+    busy, _, _ = steering(TRAITS, inflight=30)
+    assert busy.choose(10, 100, can_read=True) == OFF_CHOICE
     assert busy.num_plain == FIRST_PLAIN_TOKENS
 
 
@@ -478,13 +478,13 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
     The controller also chooses as often.
     """
     draw = random.Random(1).random
-    course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
-    course.choice(10, 1000, can_read=True)
+    course, controller, _ = steering(TRAITS, inflight=30, draw=draw)
+    course.choose(10, 1000, can_read=True)
     course.learn_round(RoundResult(0.5, 1, 10))
     num_longer, num_context = 0, 11
     while num_context < 11 + 20 * 32:
         before = course.num_plain
-        course.choice(num_context, 1000, can_read=True)
+        course.choose(num_context, 1000, can_read=True)
         num_longer += course.num_plain != before
         course.learn_round(RoundResult(0.01 * num_at_a_time, num_at_a_time, num_context))
         num_context += num_at_a_time
@@ -496,23 +496,23 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
 
 def test_rows_of_ended_requests_no_longer_count():
     """This holds even if the request did not run to its end."""
-    course, _, load = steering(SITUATION)
+    course, _, load = steering(TRAITS)
     drafter = steered(course, [Copying((1, 2, 3))])
     for _ in range(3):
         drafter.propose(CONTEXT, 100)
         drafter.observe(make_round((1,), drafted=3, drafter="lookup"))
-    assert load.num_extra_rows == 3
+    assert load.step(OFF_CHOICE, 10).num_rows == 1 + 3
 
     drafter.close(is_complete=False)
-    assert load.num_extra_rows == 0
+    assert load.step(OFF_CHOICE, 10).num_rows == 1
 
 
 def test_steps_beside_prompts_that_are_read_hardly_count():
     """A step then takes longer than its load explains."""
-    _, controller, load = steering(SITUATION, inflight=8)
-    requests = [RequestSteering(controller, SITUATION, load, 10) for _ in range(8)]
+    _, controller, load = steering(TRAITS, inflight=8)
+    requests = [RequestSteering(controller, TRAITS, load, 10) for _ in range(8)]
     for each in requests:
-        each.choice(10, 200, can_read=True)
+        each.choose(10, 200, can_read=True)
     first = requests[0]
     first.learn_round(RoundResult(0.5, 1, 10))
     for number in range(32):

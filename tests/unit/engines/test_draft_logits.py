@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from specdec.acceptance.modes import REJECTION
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.wire.draft_logits import drawn_from, fitted
-from specdec.engines.wire.sampling_inputs import REJECTION, Sampling, sampling_inputs
+from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
 
 WARPED = SamplingParams(
     temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=2.0, bad_words=((1,),), seed=9

@@ -118,7 +118,7 @@ def test_outputs_come_as_responses_would():
     assert [output.tokens for output in streamed] == [(4,), (5, 6)]
     assert whole.tokens == (4, 5, 6)
     assert whole.log_probs == (-0.5, -0.25, -1.0)
-    assert (whole.num_accepted, whole.num_drafted) == (0, 2)
+    assert (whole.num_accepted, whole.num_draft_tokens) == (0, 2)
     assert clock.busy_s == pytest.approx(0.002)
 
 

@@ -30,7 +30,7 @@ def test_text_is_exactly_the_engines_in_any_chunks(chunks, max_tokens):
         whole = "".join(chunks[:number])
         new = tokens.add(whole, is_last=number == len(chunks))
         num_tokens += len(new)
-        text += "".join(tokens.text_of(token) for token in new)
+        text += "".join(tokens.next_text() for _ in new)
         assert whole.startswith(text)
         del chunk
 
@@ -42,8 +42,8 @@ def test_half_a_character_waits_for_its_other_half():
     """The replacement character that a decoder returns in the meantime is not passed on."""
     tokens = TextTokens(by_twos, 9)
 
-    first = [tokens.text_of(each) for each in tokens.add(f"ab{UNFINISHED}", is_last=False)]
-    then = [tokens.text_of(each) for each in tokens.add("ab🦀", is_last=True)]
+    first = [tokens.next_text() for _ in tokens.add(f"ab{UNFINISHED}", is_last=False)]
+    then = [tokens.next_text() for _ in tokens.add("ab🦀", is_last=True)]
 
     assert (first, then) == (["ab"], ["🦀"])
 

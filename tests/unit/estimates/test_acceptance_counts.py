@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_position, round_acceptance
+from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_position
 from specdec.estimates.beta import beta_below, beta_quantile
 from specdec.estimates.formulas import acceptance_rate
 
@@ -23,6 +23,11 @@ def draw_num_accepted(alpha, num_draft_tokens, order):
         if order.random() >= alpha:
             return num_accepted
     return num_draft_tokens
+
+
+def round_acceptance(num_accepted, num_draft_tokens):
+    """Return the counts of one round: the token after the accepted ones was compared too."""
+    return AcceptanceCounts(num_accepted, min(num_accepted + 1, num_draft_tokens))
 
 
 def together(parts):

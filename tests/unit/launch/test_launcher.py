@@ -59,13 +59,13 @@ def command(settings=SETTINGS, found=CONTAINER, backends=None):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"http_port": 70000}, "http port must be 0 … 65535; given: 70000"),
-        ({"grpc_port": -1}, "grpc port must be 0 … 65535; given: -1"),
+        ({"http_port": 70000}, "http port must be 0 … 65535; given 70000"),
+        ({"grpc_port": -1}, "grpc port must be 0 … 65535; given -1"),
         ({"grpc_port": 8000}, "ports must differ"),
         ({"extra_args": ("--allow-http=0", "--allow-grpc=no")}, "both are off"),
-        ({"inflight_limit": 0}, "in-flight limit must be at least 1; given: 0"),
-        ({"drain_s": -5.0}, "drain limit must be 0 s or more; given: -5"),
-        ({"trace_every": 0}, "one request in 1 or more is traced; given: 0"),
+        ({"inflight_limit": 0}, "in-flight limit must be at least 1; given 0"),
+        ({"drain_s": -5.0}, "drain limit must be 0 s or more; given -5"),
+        ({"trace_every": 0}, "one request in 1 or more is traced; given 0"),
     ],
 )
 def test_settings_out_of_range_name_limit_and_value(changes, message):
@@ -203,7 +203,7 @@ def test_ports_come_from_the_environment(monkeypatch):
     assert port_from_environment("http", 8000) == 9000
 
     monkeypatch.setenv("HTTP_PORT", "web")
-    with pytest.raises(LaunchError, match="HTTP_PORT must be a port; given: 'web'"):
+    with pytest.raises(LaunchError, match="HTTP_PORT must be a port; given 'web'"):
         port_from_environment("http", 8000)
 
 
@@ -384,7 +384,10 @@ def test_start_has_a_time_limit_and_leaves_no_process(fake_tritonserver, tmp_pat
 def test_server_ends_when_its_owner_is_killed(fake_tritonserver, tmp_path):
     """A server never outlives the process that started it, even if that is killed by SIGKILL."""
     repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    code = f"from specdec.launch.launcher import TritonServer as S; S({str(repository)!r}).start()"
+    code = (
+        "from specdec.launch.triton_server import TritonServer\n"
+        f"TritonServer({str(repository)!r}).start()"
+    )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     owner = os.posix_spawn(sys.executable, [sys.executable, "-c", code], environment)
     pid = int(wait_for(lambda: (tmp_path / "pid").read_text().strip()))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from specdec.drafting.registry import DRAFT_MODEL, HEAD, HEAD_TREE, SCRIPTED, drafter_ids
+from specdec.drafting.registry import DRAFT_MODEL, HEAD, SCRIPTED, drafter_ids
 from specdec.serving.request.request import RequestLimits, parse_request
 
-DRAFTERS = drafter_ids({DRAFT_MODEL: ("draft",), HEAD: (), HEAD_TREE: (), SCRIPTED: ()})
+DRAFTERS = drafter_ids({DRAFT_MODEL: ("draft",), HEAD: (), SCRIPTED: ()})
 LIMITS = RequestLimits(vocab_size=1000, max_draft_len=16, drafters=DRAFTERS)
 INT32_MAX = 2**31 - 1
 TYPES = {

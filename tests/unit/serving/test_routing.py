@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from specdec.errors import ConfigurationError
-from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabels
-from specdec.serving.task_labels import Task, TaskLabeler
+from specdec.serving.task_labels import MAX_TASKS, OTHER_TASK, RequestTask, TaskLabeler
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import OFF_CHOICE, Candidate, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
@@ -29,9 +28,8 @@ CANDIDATES = (Candidate("draft_code", (1, 2, 3, 4)), Candidate("draft_chat", (1,
 
 
 def labeler(**settings):
-    """Return a labeler, and the registry of the labels that it gives."""
-    labels = TaskLabels()
-    return TaskLabeler(settings_of(**DRAFTS, **settings).tasks, None, labels), labels
+    """Return a labeler that needs no tokenizer, because all requests are texts."""
+    return TaskLabeler(settings_of(**DRAFTS, **settings).tasks, None)
 
 
 def task(labeler, text="?", **fields):
@@ -59,19 +57,19 @@ def test_routes_to_unknown_drafters_are_refused_at_load(value, message):
 
 def test_task_gets_its_drafter_if_named_or_told_from_the_text():
     """An entry for the label `auto:sql` comes before one for `sql`; other tasks have no drafter."""
-    to_code, _ = labeler(task_drafters="sql=draft_code, mail = draft_chat")
-    assert task(to_code, task="sql") == Task("sql", "draft_code")
-    assert task(to_code, SQL) == Task("auto:sql", "draft_code")
-    assert task(to_code, task="mail") == Task("mail", "draft_chat")
-    assert task(to_code, task="chat") == Task("chat", None)
+    to_code = labeler(task_drafters="sql=draft_code, mail = draft_chat")
+    assert task(to_code, task="sql") == RequestTask("sql", "draft_code")
+    assert task(to_code, SQL) == RequestTask("auto:sql", "draft_code")
+    assert task(to_code, task="mail") == RequestTask("mail", "draft_chat")
+    assert task(to_code, task="chat") == RequestTask("chat", None)
 
-    apart, _ = labeler(task_drafters="sql=draft_code,auto:sql=draft_chat")
+    apart = labeler(task_drafters="sql=draft_code,auto:sql=draft_chat")
     assert task(apart, SQL).drafter == "draft_chat"
 
 
 def test_number_of_labels_is_limited_and_configured_ones_are_kept():
     """This holds for any tasks and tenants that clients invent, in any order."""
-    routed, _ = labeler(task_drafters="sql=draft_code", acceptance_by_tenant=True)
+    routed = labeler(task_drafters="sql=draft_code", acceptance_by_tenant=True)
 
     hostile = {
         task(routed, task=f"t{number}", tenant=f"mallory{number % 7}").label
@@ -80,12 +78,12 @@ def test_number_of_labels_is_limited_and_configured_ones_are_kept():
 
     assert len(hostile | {"sql"}) <= MAX_TASKS + 1
     assert OTHER_TASK in hostile
-    assert task(routed, task="sql") == Task("sql", "draft_code")
+    assert task(routed, task="sql") == RequestTask("sql", "draft_code")
 
 
 def test_no_tenant_can_use_the_label_of_another():
     """Slashes in tenants and tasks are escaped; without the setting, tenants share labels."""
-    apart, _ = labeler(acceptance_by_tenant=True)
+    apart = labeler(acceptance_by_tenant=True)
     names = ("a", "a/b", "b/c", "a/b/c", "c", None)
     asked = [
         {"tenant": tenant, "task": name}
@@ -96,7 +94,7 @@ def test_no_tenant_can_use_the_label_of_another():
     assert len(set(found)) == len(found)
     assert task(apart, task="sql", tenant="acme").label == "acme/sql"
 
-    shared, _ = labeler()
+    shared = labeler()
     assert task(shared, task="sql", tenant="acme") == task(shared, task="sql", tenant="globex")
 
 
@@ -173,7 +171,7 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
 
 def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):
     """With the labels that the server gives by tenant, each has its own choice and its own α̂."""
-    apart, _ = labeler(acceptance_by_tenant=True)
+    apart = labeler(acceptance_by_tenant=True)
     good, bad = (
         dataclasses.replace(routed(task(apart, task="sql", tenant=tenant).label), is_routed=False)
         for tenant in ("acme", "globex")

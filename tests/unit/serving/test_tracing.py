@@ -12,7 +12,8 @@ from opentelemetry.trace import StatusCode
 from specdec.engines.calls import Call, CallOutput
 from specdec.engines.protocol import Draft
 from specdec.errors import EngineFailedError
-from specdec.serving.tracing import ENDPOINT_VARIABLE, NOT_TRACED, Tracing, _Traced
+from specdec.serving.tracing import NOT_TRACED, Tracing, _Traced
+from specdec.settings.tracing import ENDPOINT_VARIABLE
 
 CONTEXT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 CALL = Call(np.arange(5, dtype=np.int32), 3, None, Draft((7, 8)))

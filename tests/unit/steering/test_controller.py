@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,7 @@ from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
 from tests.unit.steering.test_costs import fill
 
-SITUATION = RequestTraits(
+TRAITS = RequestTraits(
     "code",
     "greedy",
     (Candidate("draft", (1, 2, 3, 4)),),
@@ -48,20 +49,28 @@ def test_first_rule_of_a_schedule_that_holds_counts():
     assert scheduled(parse_schedule("load<=2:6"), 3, 0) == 0
 
 
-@pytest.mark.parametrize("text", ["8", "load<2:8", "22-26h:8", "else:-1", "night:8"])
-def test_invalid_schedules_are_refused(text):
-    """The message has the rule."""
-    with pytest.raises(ConfigurationError, match=text.replace("+", ".")):
-        ControlSettings("schedule", text)
+@pytest.mark.parametrize("rule", ["8", "load<2:8", "22-26h:8", "else:-1", "night:8"])
+def test_invalid_schedules_are_refused(rule):
+    """The message names the parameter and quotes the rule."""
+    with pytest.raises(ConfigurationError, match=re.escape(f"speculation_schedule has {rule!r};")):
+        ControlSettings("schedule", f"load<=2:6, {rule}")
 
 
 @pytest.mark.parametrize(
-    ("mode", "schedule", "share"),
-    [("adaptive", "", 0.01), ("schedule", "", 0.01), ("auto", "else:1", 0.01), ("auto", "", 0.9)],
+    ("mode", "schedule", "share", "message"),
+    [
+        ("adaptive", "", 0.01, "speculation must be one of auto, .*; given 'adaptive'"),
+        ("schedule", "", 0.01, "speculation_schedule and speculation .* given '' and 'schedule'"),
+        ("auto", "else:1", 0.01, "speculation_schedule and speculation .* given 'else:1' and 'aut"),
+        ("auto", "", 0.9, "control_share must be from 0 to 0.5; given 0.9"),
+    ],
 )
-def test_invalid_settings_are_refused(mode, schedule, share):
-    """They are refused when the settings are made, not at the first request."""
-    with pytest.raises(ConfigurationError):
+def test_invalid_settings_are_refused(mode, schedule, share, message):
+    """They are refused when the settings are made, not at the first request.
+
+    The message names the parameter and has the value given.
+    """
+    with pytest.raises(ConfigurationError, match=message):
         ControlSettings(mode, schedule, share)
 
 
@@ -69,7 +78,7 @@ def test_schedule_chooses_the_longest_draft_that_it_allows():
     """With 0 draft tokens in the schedule, speculation is off."""
     controller = Controller(ControlSettings("schedule", "load<=1:9, load<=8:3, else:0"))
     chosen = [
-        controller.choose(SITUATION, RequestProgress(load, 100, 200, is_start=True))
+        controller.choose(TRAITS, RequestProgress(load, 100, 200, is_start=True))
         for load in (1, 8, 9)
     ]
     assert chosen == [Choice("draft", 4), Choice("draft", 3), OFF_CHOICE]
@@ -80,15 +89,15 @@ def test_fixed_and_off_ignore_measurements():
     for mode, choice in (("fixed", Choice("draft", 2)), ("off", OFF_CHOICE)):
         controller = Controller(ControlSettings(mode))
         fill(controller.costs)
-        assert controller.choose(SITUATION, START) == choice
+        assert controller.choose(TRAITS, START) == choice
         assert not controller.draw_control()
 
 
 @pytest.mark.parametrize(
-    ("leading", "chosen", "num_draft_tokens"),
+    ("accepted_drafter", "chosen", "num_draft_tokens"),
     [(COPY, Choice(COPY), 6.0), ("draft", Choice("draft", 2), 2.0), ("", OFF_CHOICE, 0.0)],
 )
-def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_tokens):
+def test_report_has_the_draft_tokens_of_the_choice(accepted_drafter, chosen, num_draft_tokens):
     """For copy drafters, whose drafts have any length, it has their mean; 0 would look like off."""
     candidate = Candidate("draft", (2,))
     traits = RequestTraits(
@@ -97,9 +106,10 @@ def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_to
     controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
-        num_copied = size if leading == COPY else 0
+        num_copied = size if accepted_drafter == COPY else 0
         copied = DraftResult(EstimatedDrafter(COPY), num_copied, num_copied, num_copied)
-        drafted = DraftResult(EstimatedDrafter("draft"), 2, 2, 2 if leading == "draft" else 0)
+        num_accepted = 2 if accepted_drafter == "draft" else 0
+        drafted = DraftResult(EstimatedDrafter("draft"), 2, 2, num_accepted)
         controller.learn_drafts(traits, [copied, drafted])
 
     assert controller.choose(traits, START) == chosen
@@ -120,11 +130,11 @@ def test_article_switches_by_accepted_of_drafted():
         for _ in range(num_rounds):
             accepted = int(rng.random() < alpha) and 1 + int(rng.random() < alpha)
             controller.learn_drafts(
-                SITUATION, [DraftResult(EstimatedDrafter("draft"), 2, 2, accepted)]
+                TRAITS, [DraftResult(EstimatedDrafter("draft"), 2, 2, accepted)]
             )
-        return controller.choose(SITUATION, START)
+        return controller.choose(TRAITS, START)
 
-    assert controller.choose(SITUATION, START) == Choice("draft", 2)
+    assert controller.choose(TRAITS, START) == Choice("draft", 2)
     assert draft(0.8) == Choice("draft", 2)  # 0.72 accepted ÷ drafted
     assert draft(0.66) == Choice("draft", 2)  # 0.55
     assert draft(0.5) == OFF_CHOICE  # 0.375
@@ -211,18 +221,18 @@ def test_choice_is_tried_again_once_its_evidence_has_faded(drafter, is_tried):
 def test_later_change_to_a_draft_engine_counts_the_time_to_read_the_prompt():
     """It counts once: an engine that has read the prompt costs its drafts only."""
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
-    learn(controller, SITUATION, "draft", 2, 0.013, num_rounds=50)
+    learn(controller, TRAITS, "draft", 2, 0.013, num_rounds=50)
     for _ in range(50):
         controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.010)
         controller.learn_first_draft("draft", 100, 2.0)
     later = replace(START, is_start=False)
 
-    assert controller.choose(SITUATION, later).drafter != "draft"
+    assert controller.choose(TRAITS, later).drafter != "draft"
     has_read = replace(later, readers=frozenset(["draft"]))
-    assert controller.choose(SITUATION, has_read).drafter == "draft"
+    assert controller.choose(TRAITS, has_read).drafter == "draft"
 
 
-UNTRIED = replace(SITUATION, candidates=(*SITUATION.candidates, Candidate("new", (2,))))
+UNTRIED = replace(TRAITS, candidates=(*TRAITS.candidates, Candidate("new", (2,))))
 
 
 def test_new_task_has_trials_soon_and_later_now_and_then():
@@ -256,23 +266,23 @@ def test_under_load_a_drafter_is_used_only_after_it_was_timed_there():
     loaded = RequestProgress(num_inflight=8, num_context=100, num_left=200, is_start=True)
     fill(controller.costs)
     for _ in range(200):
-        controller.learn_drafts(SITUATION, [DraftResult(EstimatedDrafter("draft"), 4, 4, 4)])
+        controller.learn_drafts(TRAITS, [DraftResult(EstimatedDrafter("draft"), 4, 4, 4)])
         controller.learn_step(Step(OFF_CHOICE, 8, 0, 8, 100), 0.0115)
-    assert controller.choose(SITUATION, START) == Choice("draft", 4)
-    assert controller.choose(SITUATION, loaded) == OFF_CHOICE
+    assert controller.choose(TRAITS, START) == Choice("draft", 4)
+    assert controller.choose(TRAITS, loaded) == OFF_CHOICE
 
-    assert {*trials_of(controller, SITUATION, 8 * TRIAL_EVERY, loaded)} == {Choice("draft", 4)}
+    assert {*trials_of(controller, TRAITS, 8 * TRIAL_EVERY, loaded)} == {Choice("draft", 4)}
     for _ in range(KNOWN_ROUNDS + 1):
-        assert controller.choose(SITUATION, loaded) == OFF_CHOICE
+        assert controller.choose(TRAITS, loaded) == OFF_CHOICE
         controller.learn_step(Step(Choice("draft", 4), 8, 1, 12, 100), 0.0135)
-    assert controller.choose(SITUATION, loaded) == Choice("draft", 4)
+    assert controller.choose(TRAITS, loaded) == Choice("draft", 4)
 
 
 def test_under_load_requests_that_must_draft_get_the_default():
     """These requests ask for a number of draft tokens, and their drafter was never timed."""
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
     fill(controller.costs, load=8)
-    asked = replace(SITUATION, candidates=(Candidate("other", (2,)),), may_be_off=False)
+    asked = replace(TRAITS, candidates=(Candidate("other", (2,)),), may_be_off=False)
     asked = replace(asked, default=Choice("other", 2))
 
     loaded = RequestProgress(num_inflight=8, num_context=100, num_left=200, is_start=True)

@@ -46,7 +46,7 @@ def counted(results):
         found[each.drafter].update(
             tokens=tokens,
             copies=int(each.depth > 0),
-            drafted=each.num_drafted,
+            drafted=each.num_draft_tokens,
             accepted=each.num_accepted,
         )
     return found

@@ -30,6 +30,14 @@ def test_tasks_are_those_of_our_prompts():
     assert {rule.task for rule in (*WORDS, *SIGNS, *SHAPES)} == set(TASKS)
 
 
+def test_every_cue_can_match_and_counts_once():
+    """A cue has one word or two, and stands in one list of its task."""
+    cues = [(rule.task, cue) for rule in WORDS for cue in rule.cues]
+
+    assert [cue for _, cue in cues if len(cue.split()) > 2] == []
+    assert len(set(cues)) == len(cues)
+
+
 @pytest.mark.parametrize(
     ("text", "task"),
     [

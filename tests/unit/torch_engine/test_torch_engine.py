@@ -16,7 +16,7 @@ from specdec.errors import (
     InvalidRequestError,
 )
 from specdec.health.board import BoardHeartbeat, State, read_board
-from specdec.torch_engine import engine as engine_module
+from specdec.torch_engine import banned_texts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
 from specdec.torch_engine.model import LlamaModel
@@ -86,7 +86,7 @@ def test_failing_pass_ends_its_tasks_but_not_the_engine(engine, monkeypatch):
 
 
 @pytest.fixture
-def engine_with_pulse(checkpoint, tmp_path):
+def engine_on_board(checkpoint, tmp_path):
     """Return an engine, and the directory of the board with its heartbeat."""
     board = tmp_path / "board"
     running = TorchEngine(
@@ -136,8 +136,8 @@ def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
             may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(banned_texts, "BannedText", prepare)
     expected, _ = last_of(submit(engine, 1, 2, bad_texts=("known",)))
 
     new = submit(engine, 1, 2, bad_texts=("new",))
@@ -156,8 +156,8 @@ def test_cancel_finds_a_task_whose_bad_texts_are_being_prepared(engine, monkeypa
         may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(banned_texts, "BannedText", prepare)
     outputs = submit(engine, 5, max_new_tokens=500, request_id="slow", bad_texts=("new",))
 
     engine.cancel("slow")
@@ -187,8 +187,8 @@ def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
         may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(banned_texts, "BannedText", prepare)
     engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
     outputs = submit(engine, 5, 2, bad_texts=("new",))
     assert is_preparing.wait(PATIENCE_S)
@@ -239,8 +239,8 @@ def test_unknown_dtype_is_refused(tmp_path):
 
 def test_failed_loop_ends_all_tasks_and_is_shown_on_the_board(checkpoint, tmp_path):
     """An error outside a pass ends the engine; no receiver waits, and the board says FAILED."""
-    pulse = BoardHeartbeat("target", directory=tmp_path / "board")
-    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"), pulse)
+    heartbeat = BoardHeartbeat("target", directory=tmp_path / "board")
+    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"), heartbeat)
     outputs = submit(engine, 5, max_new_tokens=500)
     outputs.get(timeout=PATIENCE_S)
 
@@ -253,9 +253,9 @@ def test_failed_loop_ends_all_tasks_and_is_shown_on_the_board(checkpoint, tmp_pa
         submit(engine, 5)
 
 
-def test_engine_sends_heartbeats_while_it_works_and_while_it_waits(engine_with_pulse):
+def test_engine_sends_heartbeats_while_it_works_and_while_it_waits(engine_on_board):
     """The time of the last heartbeat advances, and it shows work only while there is some."""
-    engine, board = engine_with_pulse
+    engine, board = engine_on_board
     (idle,) = read_board(board)
     outputs = submit(engine, 5, max_new_tokens=400)
     outputs.get(timeout=PATIENCE_S)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-TokenIds = npt.NDArray[np.int32]
+from specdec.token_ids import TokenIds
 
 
 class Vocabulary:

@@ -21,6 +21,7 @@ import numpy as np
 
 from specdec.acceptance.chance import Chance, Distribution, Number
 from specdec.acceptance.exact import Verdict
+from specdec.acceptance.modes import BLOCK, REJECTION, TYPICAL
 
 Rule = Callable[
     [Sequence[int], "Sequence[Distribution] | None", Sequence[Distribution], Chance], Verdict
@@ -69,7 +70,7 @@ def verify_as_block(
         # As in acceptance_of: a token of draft probability 0 counts as drawn with probability 1.
         joint = joint * target_probs[token] / (draft_probs[token] or 1)
         joint = min(joint, 1)
-        stands = joint
+        chance_of_prefix = joint
         if position + 1 < size:
             next_target = target_distributions[position + 1]
             next_draft = distribution_at(
@@ -77,8 +78,8 @@ def verify_as_block(
             )
             surplus = sum(surplus_of(next_target, next_draft, joint))
             remainder = surplus + 1 - joint
-            stands = surplus / remainder if remainder else 0
-        if chance.happens(stands):
+            chance_of_prefix = surplus / remainder if remainder else 0
+        if chance.happens(chance_of_prefix):
             num_accepted, weight = position + 1, joint
     if num_accepted == size:
         return Verdict((*draft, chance.draw(target_distributions[size])), size)
@@ -121,9 +122,9 @@ def verify_as_typical(
 
 
 RULES: dict[str, Rule] = {
-    "rejection": verify_by_rejection,
-    "block": verify_as_block,
-    "typical": verify_as_typical,
+    REJECTION: verify_by_rejection,
+    BLOCK: verify_as_block,
+    TYPICAL: verify_as_typical,
 }
 """The rules by verification mode; `exact` needs no probabilities and is in exact.py."""
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from specdec.acceptance.banned_text import BannedText
-
-TokenIds = npt.NDArray[np.int32]
-
+from specdec.token_ids import TokenIds
 
 MIN_TEMPERATURE = 1e-5
 """Lower temperatures make a draw greedy, because dividing logits could overflow (vLLM's bound)."""
@@ -73,10 +68,10 @@ class Draw:
     """One token to draw; draft tokens before its position count as part of the output."""
 
     params: SamplingParams
-    text: TokenIds
+    context: TokenIds
     """All tokens before this one, prompt and draft tokens included: [position] int32."""
     num_prompt_tokens: int
-    """Number of tokens at the beginning of `text` that are prompt, not output."""
+    """Number of tokens at the beginning of `context` that are prompt, not output."""
     end_id: int | None = None
     """End token, which `min_tokens` bans at first; None for a request without one."""
     wants_log_prob: bool = False
@@ -91,7 +86,7 @@ class Draw:
     @property
     def position(self) -> int:
         """Index of the token in the context; with the seed, it is the key of the noise."""
-        return len(self.text)
+        return len(self.context)
 
     @property
     def is_plain(self) -> bool:

@@ -91,12 +91,12 @@ def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
 def _penalize(logits: Tensor, draw: Draw) -> None:
     params = draw.params
     if params.repetition_penalty != 1.0:
-        seen = torch.from_numpy(np.unique(draw.text).astype(np.int64)).to(logits.device)
+        seen = torch.from_numpy(np.unique(draw.context).astype(np.int64)).to(logits.device)
         own = logits[seen]
         factor = params.repetition_penalty
         logits[seen] = torch.where(own > 0, own / factor, own * factor)
     if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
-        ids, counts = np.unique(draw.text[draw.num_prompt_tokens :], return_counts=True)
+        ids, counts = np.unique(draw.context[draw.num_prompt_tokens :], return_counts=True)
         cost = params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
         seen = torch.from_numpy(ids.astype(np.int64)).to(logits.device)
         logits[seen] -= torch.from_numpy(cost.astype(np.float32)).to(logits.device)
@@ -110,8 +110,8 @@ def _ban(logits: Tensor, draw: Draw) -> None:
         logits[draw.end_id] = NEVER
     for word in draw.params.bad_words:
         beginning = word[:-1]
-        if tuple(draw.text[draw.position - len(beginning) :].tolist()) == beginning:
+        if tuple(draw.context[draw.position - len(beginning) :].tolist()) == beginning:
             logits[word[-1]] = NEVER
     if draw.banned is not None:
-        tokens = draw.banned.tokens_after(draw.text[draw.num_prompt_tokens :])
+        tokens = draw.banned.tokens_after(draw.context[draw.num_prompt_tokens :])
         logits[torch.from_numpy(tokens).to(logits.device)] = NEVER

@@ -1,8 +1,9 @@
-"""Find out whether drafts fit the served target, and whether they have been replaced.
+"""Find out whether drafters fit the served target, and whether they have been replaced.
 
-A draft fits if the recorded hash of the target that it was trained on is that of the served target.
-A replacement shows as another version while the server runs, and as another hash of the draft's
-files over a restart.
+Only draft models and heads are looked at, because other drafters have no weights. A drafter fits if
+the recorded hash of the target that it was trained on is that of the served target. A replacement
+shows as another version while the server runs, and as another hash of the drafter's files over a
+restart.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ RECORD_FILE = "trained_on.json"
 that it was trained on."""
 
 PERIOD_S = 2.0
-"""Seconds between two looks; a retrained draft is swapped in while the server runs."""
+"""Seconds between two looks; a retrained drafter is swapped in while the server runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
-    """A stale draft: it was trained on another target than the one served."""
+class StaleDrafter:
+    """A drafter that was trained on another target than the one served."""
 
     drafter: str
     trained_on: str
@@ -44,9 +45,10 @@ class Drifted:
 
     def __str__(self) -> str:
         return (
-            f"draft {self.drafter} is stale: it was trained on the target {self.trained_on[:12]}, "
-            f"served is {self.target[:12]}. Answers stay right, fewer drafts are accepted. "
-            "`specdec build refresh` trains a draft on, `build eagle3` or `build medusa` a head"
+            f"drafter {self.drafter!r} is stale: it was trained on the target "
+            f"{self.trained_on[:12]}, served is {self.target[:12]}. Answers stay right, fewer "
+            "drafts are accepted. `specdec build refresh` trains a draft model on, `build eagle3` "
+            "or `build medusa` a head"
         )
 
 
@@ -84,7 +86,7 @@ def write_fingerprint(checkpoint: Path, sha256: str) -> None:
 
 
 def write_trained_on(checkpoint: Path, target_sha256: str) -> None:
-    """Record in a draft's or head's checkpoint which target it was trained on. Raises OSError."""
+    """Record in a drafter's checkpoint which target it was trained on. Raises OSError."""
     _write(checkpoint / RECORD_FILE, "target_sha256", target_sha256)
 
 
@@ -103,21 +105,22 @@ def _write(path: Path, key: str, value: str) -> None:
 
 
 class FreshnessWatch:
-    """Looks for stale and for swapped drafts, at once and then every `period_s` seconds.
+    """The watcher of drafters that are stale or were swapped.
 
-    The first look is on the caller's thread, later ones are on a thread of the watch.
+    It looks at once, on the caller's thread. Later it looks every `period_s` seconds, on a thread
+    of its own.
 
     `find` returns the folders of the target and of each drafter as they are served at the moment.
     `report` is called for each drafter with a record, and again whenever the finding changes; its
-    second argument is None for a draft that fits. Drafts without a record are not compared, and
-    neither is any draft if the target has no fingerprint. `swapped` is called for each drafter that
-    is served in another version than at the last look.
+    second argument is None for a drafter that fits. A drafter without a record is not compared. If
+    the target has no fingerprint, none is. `swapped` is called for each drafter that is served in
+    another version than at the last look.
     """
 
     def __init__(
         self,
         find: Callable[[], tuple[Path, Mapping[str, Path]]],
-        report: Callable[[str, Drifted | None], None],
+        report: Callable[[str, StaleDrafter | None], None],
         swapped: Callable[[str], None],
         period_s: float = PERIOD_S,
     ) -> None:
@@ -125,7 +128,7 @@ class FreshnessWatch:
         self._report = report
         self._swapped = swapped
         self._folders: dict[str, Path] = {}
-        self._known: dict[str, Drifted | None] = {}
+        self._known: dict[str, StaleDrafter | None] = {}
         self._closing = threading.Event()
         self._look()
         self._thread = threading.Thread(
@@ -146,19 +149,19 @@ class FreshnessWatch:
                 logger.exception("the served drafts could not be looked at")
 
     def _look(self) -> None:
-        place, drafters = self._find()
+        target_folder, drafters = self._find()
         for drafter, folder in drafters.items():
             if self._folders.get(drafter, folder) != folder:
                 self._swapped(drafter)
             self._folders[drafter] = folder
-        target = fingerprint_of(place)
+        target = fingerprint_of(target_folder)
         if target is None:
             return
         for drafter, folder in drafters.items():
-            record = trained_on(folder)
-            if record is None:
+            trained = trained_on(folder)
+            if trained is None:
                 continue
-            found = None if record == target else Drifted(drafter, record, target)
+            found = None if trained == target else StaleDrafter(drafter, trained, target)
             if drafter not in self._known or self._known[drafter] != found:
                 self._known[drafter] = found
                 self._report(drafter, found)

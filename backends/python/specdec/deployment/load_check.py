@@ -90,9 +90,10 @@ def _vocabulary(
 def engine_problems(
     repository: Path, manifest: Manifest, settings: OrchestratorSettings
 ) -> Iterator[str]:
-    """Yield what is wrong with each compiled engine, by the config.json of TensorRT-LLM with it.
+    """Yield what is wrong with each compiled engine.
 
-    Its properties are compared with the manifest and with the orchestrator's settings.
+    The properties in its config.json, which TensorRT-LLM wrote, are compared with the manifest and
+    with the orchestrator's settings.
     """
     for name, recorded in manifest.engines.items():
         if not recorded.engine_dir:

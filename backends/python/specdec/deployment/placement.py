@@ -43,7 +43,7 @@ class PlacedEngines:
             )
             own = settings.engine_settings(version_directory)
             self._local[name] = TorchEngine(own, BoardHeartbeat(name))
-            self._folders[name] = own.checkpoint, own.head or own.checkpoint / HEAD
+            self._folders[name] = own.checkpoint, own.drafting_head_dir or own.checkpoint / HEAD
 
     def calls(
         self,

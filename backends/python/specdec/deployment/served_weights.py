@@ -6,7 +6,6 @@ from pathlib import Path
 
 from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.placement import PlacedEngines
-from specdec.drafting.names import TREE_SUFFIX
 from specdec.settings.orchestrator import OrchestratorSettings
 
 
@@ -32,7 +31,8 @@ class ServedWeights:
         """Return the hash of each drafter's weights, by drafter. Raises OSError."""
         _, folders = self.folders()
         hashes = {name: weights_of(folder) for name, folder in folders.items()}
-        return hashes | {name + TREE_SUFFIX: hashes[name] for name in self._settings.drafters.heads}
+        trees = {each.name: hashes[each.head] for each in self._settings.drafters.ids if each.head}
+        return hashes | trees
 
     def signature(self) -> str:
         """Return a text that names all drafters and the target's weights."""

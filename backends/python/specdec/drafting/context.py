@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specdec.drafting.protocol import Drafter
-from specdec.engines.protocol import TokenIds
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,10 +27,11 @@ class DrafterContext:
     prompt: TokenIds
     """Prompt tokens, [n] int32."""
     prediction: Callable[[], TokenIds]
-    """Return the tokens [n] int32 of the answer that the client expects."""
+    """Function that returns the tokens [n] int32 of the answer that the client expects."""
     remembered: Callable[[], TokenIds]
-    """Return the texts [n] int32 of the tenant's finished requests; see `suffix.Memory.text`."""
+    """Function that returns the tokens [n] int32 of the tenant's finished requests: see
+    `suffix.Memory.text`."""
     script: Callable[[], TokenIds]
-    """Return the draft tokens [n] int32 of a scripted drafter for this prompt."""
+    """Function that returns the draft tokens [n] int32 of a scripted drafter for this prompt."""
     draft_model: Callable[[], Drafter]
-    """Return a drafter that calls the draft model of this name."""
+    """Function that returns a drafter that calls the draft model of this name."""

@@ -7,7 +7,7 @@ COPY_DRAFTERS = LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 
 AUTO, TREE, VOTE = "auto", "tree", "vote"
 """`auto`: the controller chooses. `tree`: copy drafters and draft models draft one tree together.
-`vote`: all draft models vote. NONE means no speculation."""
+`vote`: all draft models vote. The name for no speculation is NONE in steering/choices.py."""
 
 ENGINE = "engine"
 """Name of both drafter and verification mode of an engine that speculates inside, for outputs and

@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specdec.engines.protocol import Draft, TokenIds
+from specdec.engines.protocol import Draft
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,18 @@ from specdec.drafting import scripted
 from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying import lookup, prediction, suffix
-from specdec.drafting.names import AUTO, ENGINE, LOOKUP, PREDICTION, SUFFIX, TREE, VOTE
+from specdec.drafting.names import (
+    AUTO,
+    ENGINE,
+    LOOKUP,
+    PREDICTION,
+    SUFFIX,
+    TREE,
+    TREE_SUFFIX,
+    VOTE,
+)
 from specdec.drafting.protocol import Drafter
-from specdec.steering.choices import NONE
+from specdec.steering.choices import COPY, NONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +31,7 @@ class DrafterKind:
     name: str
     """Name of the kind. If `is_configured` is False, it is the name of its only drafter too."""
     build: Callable[[DrafterContext], Drafter] | None
-    """Build the drafter of a request; None for a head, which drafts inside the target."""
+    """Function that builds a request's drafter; None for a head, which drafts inside the target."""
     is_free: bool = True
     """Whether drafting costs no engine time; such drafters may propose beside any other one."""
     is_configured: bool = False
@@ -58,7 +67,7 @@ TREE_KINDS = (PREDICTION, LOOKUP, SUFFIX, DRAFT_MODEL.name)
 
 RESERVED = (
     *(kind.name for kind in KINDS if not kind.is_configured),
-    *(AUTO, NONE, TREE, VOTE, ENGINE),
+    *(AUTO, COPY, NONE, TREE, VOTE, ENGINE),
 )
 """Names that no draft model, head or scripted drafter may have."""
 
@@ -79,6 +88,8 @@ class DrafterId:
     source: int
     """The drafter's number in `output_sources`, from 1 on."""
     kind: DrafterKind
+    head: str = ""
+    """Name of the head that drafts, for a head's tree; empty for all other kinds."""
 
     @property
     def is_head(self) -> bool:
@@ -89,14 +100,20 @@ class DrafterId:
 def drafter_ids(configured: Mapping[DrafterKind, Sequence[str]]) -> tuple[DrafterId, ...]:
     """Return all drafters in the order of their numbers.
 
-    `configured` has the names of the drafters of each kind that the configuration names.
+    `configured` has the names of the draft models, the heads and the scripted drafters. Each head
+    also has a drafter of trees, named after it.
     """
+    head_of = {name + TREE_SUFFIX: name for name in configured[HEAD]}
+    named = {**configured, HEAD_TREE: tuple(head_of)}
     names = (
         (name, kind)
         for kind in KINDS
-        for name in (configured[kind] if kind.is_configured else (kind.name,))
+        for name in (named[kind] if kind.is_configured else (kind.name,))
     )
-    return tuple(DrafterId(name, number, kind) for number, (name, kind) in enumerate(names, 1))
+    return tuple(
+        DrafterId(name, number, kind, head_of[name] if kind is HEAD_TREE else "")
+        for number, (name, kind) in enumerate(names, 1)
+    )
 
 
 def of_kinds(kinds: Sequence[str], ids: Sequence[DrafterId]) -> Iterator[DrafterId]:

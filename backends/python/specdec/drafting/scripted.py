@@ -10,9 +10,9 @@ import numpy as np
 
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 class Scripts:
@@ -60,8 +60,8 @@ class ScriptedDrafter:
         self._num_prompt = num_prompt
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        place = len(context) - self._num_prompt
-        tokens = self._draft_tokens[place : place + min(self._num_tokens, max_tokens)]
+        position = len(context) - self._num_prompt
+        tokens = self._draft_tokens[position : position + min(self._num_tokens, max_tokens)]
         if not len(tokens):
             return NO_PROPOSAL
         return Proposal(tuple(tokens.tolist()), self._name, self._source)

@@ -11,7 +11,6 @@ import numpy as np
 from specdec.drafting.copying.prediction import PredictionDrafter
 from specdec.drafting.models.head import HeadDrafter, HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import (
@@ -24,6 +23,7 @@ from specdec.steering.choices import (
 )
 from specdec.steering.copying import CopyWatch, copy_result
 from specdec.steering.request_steering import RequestSteering, RoundResult
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class SteeredDrafter:
         """Tokens generated without speculation since the last choice."""
         self._watch = CopyWatch()
         # The prediction drafter has state and cannot be asked about an earlier position.
-        self._is_predicted = any(isinstance(each, PredictionDrafter) for each in copying)
-        self._can_look_back = bool(copying) and steering.looks_back and not self._is_predicted
+        self._has_prediction = any(isinstance(each, PredictionDrafter) for each in copying)
+        self._can_look_back = bool(copying) and steering.looks_back and not self._has_prediction
         self._has_looked_back = False
         """Whether the running round began with a look back, so that its time is no fair sample."""
 
@@ -111,7 +111,7 @@ class SteeredDrafter:
         self._num_context = len(context)
         self._context, self._num_left, self._confirmed = context.copy(), max_tokens, []
         self._has_looked_back = self._steering.is_due and self._look_back()
-        choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
+        choice = self._steering.choose(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
         self._is_copy, self._proposal = False, NO_PROPOSAL
@@ -157,6 +157,7 @@ class SteeredDrafter:
             self._steering.leave()
 
     def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
+        """Return a copy if one is long enough, else the draft of the chosen drafter."""
         own = self._from_head(context, max_tokens, choice)
         self._num_asked = own.num_next
         beyond = least_beyond(max(own.depths, default=0))
@@ -215,18 +216,18 @@ class SteeredDrafter:
             # The time of the first step includes the start of the call.
             is_clean = self._num_streamed > 0
             return RoundResult(seconds, num_tokens, self._num_context, is_clean=is_clean)
-        candidate, num_drafted = self._candidate_of_round(choice)
+        candidate, num_draft_tokens = self._candidate_of_round(choice)
         is_read = self._num_asked is not None
         return RoundResult(
             seconds,
             num_tokens,
             self._num_context,
             draft_results=() if confirmed.ended else self._draft_results(confirmed, choice),
-            num_rows=1 + confirmed.num_drafted,
+            num_rows=1 + confirmed.num_draft_tokens,
             candidate=candidate,
-            num_drafted=num_drafted,
+            num_draft_tokens=num_draft_tokens,
             draft_s=confirmed.draft_s if candidate and not candidate.is_head else 0.0,
-            is_clean=(not is_read or num_drafted > 0) and not self._has_looked_back,
+            is_clean=(not is_read or num_draft_tokens > 0) and not self._has_looked_back,
             has_head=True if choice.drafter in self._heads else None if is_read else False,
         )
 
@@ -245,14 +246,14 @@ class SteeredDrafter:
     def _draft_results(self, confirmed: Round, choice: Choice) -> tuple[DraftResult, ...]:
         """Return the numbers of proposed and accepted tokens of the drafters that were asked.
 
-        Only if the request has a prediction, one entry covers all copy drafters, because then
-        `_look_back` does not report them.
+        If the request has a prediction, one more entry covers all copy drafters, because
+        `_look_back` then reports nothing.
         """
         depth = max(self._proposal.depths, default=0)
-        counts = confirmed.num_drafted, depth, confirmed.num_accepted
+        counts = confirmed.num_draft_tokens, depth, confirmed.num_accepted
         nothing = 0, 0, 0
         results: list[DraftResult] = []
-        if self._is_predicted and self._num_rounds:
+        if self._has_prediction and self._num_rounds:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
             copies = LONG_COPIES if choice.drafter in self._heads else COPIES
             results.append(copy_result(copies, len(confirmed.tokens), *copied))

@@ -10,7 +10,6 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from specdec.engine_model.reply import Reply
-from specdec.engines.wire.contract import RECEIPT_ADDRESS
 from specdec.engines.wire.engine_call import EngineCall, parse_call
 from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
@@ -18,6 +17,7 @@ from specdec.health.board import BoardHeartbeat
 from specdec.settings.parameters import read_parameters
 from specdec.settings.torch_engine import EngineModelSettings
 from specdec.torch_engine.engine import TorchEngine
+from specdec.triton_backend.log import log_unexpected
 from specdec.triton_backend.outbox import Outbox
 from specdec.triton_backend.process_end import skip_destructors
 from specdec.triton_backend.tensors import FINAL, error_response, input_arrays, texts_of
@@ -48,14 +48,15 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             try:
                 outputs = frozenset(request.requested_output_names())
-                if not gives_receipts(outputs, self._outputs):
-                    outputs -= {RECEIPT_ADDRESS}
-                self._start(
-                    parse_call(texts_of(request)[0], input_arrays(request), outputs), sender
+                call = parse_call(
+                    texts_of(request)[0],
+                    input_arrays(request),
+                    outputs,
+                    gives_receipts=gives_receipts(outputs, self._outputs),
                 )
+                self._start(call, sender)
             except Exception as error:  # noqa: BLE001 - the caller gets it
-                if not isinstance(error, SpecdecError):
-                    pb_utils.Logger.log_error(f"[specdec engine] {error!r}")
+                log_unexpected(error)
                 sender.send(error_response(error), flags=FINAL)
 
     def finalize(self) -> None:

@@ -208,8 +208,7 @@ def output(response: Any, name: str) -> npt.NDArray[Any] | None:
 
 def values(response: Any, name: str) -> tuple[Any, ...]:
     """Return the values of an output as Python objects, or () if the response does not have it."""
-    array = output(response, name)
-    return () if array is None else tuple(array.ravel().tolist())
+    return contract.values_of(output(response, name))
 
 
 def tensor(name: str, array: npt.NDArray[np.generic]) -> pb_utils.Tensor:

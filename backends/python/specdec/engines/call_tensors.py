@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from specdec.engines.calls import Call, CallOutput
 from specdec.engines.wire import contract
+from specdec.engines.wire.contract import values_of
 from specdec.engines.wire.draft_logits import drawn_from, fitted
-from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
+from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs
 
 Array = npt.NDArray[Any]
 Lookup = Callable[[str], Array | None]
@@ -55,8 +56,8 @@ class CallTensors:
         """Yield the names and arrays of the call's inputs."""
         context, draft = call.context, call.draft
         yield contract.INPUT_IDS, context[None]
-        yield contract.INPUT_LENGTHS, _int32(len(context))
-        yield contract.REQUEST_OUTPUT_LEN, _int32(call.max_new_tokens)
+        yield contract.INPUT_LENGTHS, int32(len(context))
+        yield contract.REQUEST_OUTPUT_LEN, int32(call.max_new_tokens)
         yield contract.EXCLUDE_INPUT_IN_OUTPUT, np.asarray([[True]])
         yield from sampling_inputs(self._sampling, len(context))
         for name, number in (
@@ -65,7 +66,7 @@ class CallTensors:
             (contract.NEXT_DRAFT_DEPTH, draft.next_depth),
         ):
             if number is not None:
-                yield name, _int32(number)
+                yield name, int32(number)
         for name, is_wanted in (
             (contract.RETURN_PERF_METRICS, self._asks_for_times or self._counts(call)),
             (contract.STREAMING, call.streaming),
@@ -84,12 +85,12 @@ class CallTensors:
         logits = look_up(contract.GENERATION_LOGITS)
         return CallOutput(
             tuple(ids.ravel()[: int(lengths.ravel()[0])].tolist()),
-            _values(look_up, contract.OUTPUT_LOG_PROBS),
+            values_of(look_up(contract.OUTPUT_LOG_PROBS)),
             None if logits is None else drawn_from(logits, self._sampling),
-            next(iter(_values(look_up, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)), None),
-            next(iter(_values(look_up, contract.TOTAL_DRAFT_TOKENS)), None),
-            _values(look_up, contract.NEXT_DRAFT_IDS),
-            _values(look_up, contract.NEXT_DRAFT_PARENTS),
+            next(iter(values_of(look_up(contract.TOTAL_ACCEPTED_DRAFT_TOKENS))), None),
+            next(iter(values_of(look_up(contract.TOTAL_DRAFT_TOKENS))), None),
+            values_of(look_up(contract.NEXT_DRAFT_IDS)),
+            values_of(look_up(contract.NEXT_DRAFT_PARENTS)),
         )
 
     def _draft_inputs(self, call: Call) -> Iterator[tuple[str, Array]]:
@@ -99,7 +100,7 @@ class CallTensors:
             yield contract.DRAFT_PARENTS, np.asarray([draft.parents], dtype=np.int32)
         if draft.logits is not None:
             yield contract.DRAFT_LOGITS, fitted(draft.logits, sampling)[None]
-        if sampling.verifies_by_probability and sampling.has_shared_sampler:
+        if sampling.uses_our_rules:
             rule = sampling.verification.encode()
             yield contract.VERIFICATION, np.asarray([[rule]], dtype=np.object_)
 
@@ -109,24 +110,13 @@ class CallTensors:
         It must if the tokens alone do not show it. The target's own token may equal the draft token
         that it replaces, or a token on a branch that was not verified.
         """
-        verifies_by_probability = (
-            self._sampling.verifies_by_probability and self._sampling.has_shared_sampler
+        return bool(call.draft.tokens) and (
+            self._sampling.uses_our_rules or bool(call.draft.parents)
         )
-        return bool(call.draft.tokens) and (verifies_by_probability or bool(call.draft.parents))
 
 
 def busy_s_of(look_up: Lookup) -> float:
     """Return the seconds that the engine had the call; 0 if the response has no times."""
-    arrival = _values(look_up, contract.ARRIVAL_TIME_NS)
-    last = _values(look_up, contract.LAST_TOKEN_TIME_NS)
+    arrival = values_of(look_up(contract.ARRIVAL_TIME_NS))
+    last = values_of(look_up(contract.LAST_TOKEN_TIME_NS))
     return float(last[0] - arrival[0]) / 1e9 if arrival and last else 0.0
-
-
-def _values(look_up: Lookup, name: str) -> tuple[Any, ...]:
-    """Return the values of an output as Python objects, or () if the response does not have it."""
-    array = look_up(name)
-    return () if array is None else tuple(array.ravel().tolist())
-
-
-def _int32(value: int) -> npt.NDArray[np.int32]:
-    return np.asarray([[value]], dtype=np.int32)

@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
+from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,7 @@ class CallOutput(NamedTuple):
     """Logits [tokens, vocab] from which `tokens` were drawn; None unless asked for."""
     num_accepted: int | None = None
     """Number of accepted draft tokens; None if the engine does not report it."""
-    num_drafted: int | None = None
+    num_draft_tokens: int | None = None
     """Number of draft tokens that were verified; None if the engine does not report it."""
     next_drafts: tuple[int, ...] = ()
     """Draft tokens that the target's head proposes after `tokens`; empty unless asked for."""

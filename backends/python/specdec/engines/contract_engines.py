@@ -13,8 +13,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import numpy as np
 
 from specdec.engines.calls import Call, EngineCalls
-from specdec.engines.protocol import Draft, TokenIds, Verification
+from specdec.engines.protocol import Draft, Verification
 from specdec.errors import DraftTimeoutError
+from specdec.token_ids import TokenIds
 
 MAX_PART_LEN = 16
 """Most tokens of a call, where several calls replace a stream. The first call asks for 1 token, and
@@ -34,21 +35,21 @@ class ContractTarget:
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
-        num_accepted = num_drafted = None
+        num_accepted = num_draft_tokens = None
         next_drafts: tuple[int, ...] = ()
         next_parents: tuple[int, ...] = ()
         call = Call(context, len(draft.tokens) + 1, self._end_id, draft)
         for part in self._calls.run(call):
             tokens += part.tokens
             log_probs += part.log_probs
-            num_accepted, num_drafted = part.num_accepted, part.num_drafted
+            num_accepted, num_draft_tokens = part.num_accepted, part.num_draft_tokens
             next_drafts, next_parents = part.next_drafts, part.next_parents
         # The contract has no finish reason and leaves out the end token. So the answer has ended if
         # the target's own token is missing after the accepted draft tokens.
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
         ended = len(tokens) <= num_followed
         return Verification(
-            tokens, ended, log_probs, num_accepted, num_drafted, next_drafts, next_parents
+            tokens, ended, log_probs, num_accepted, num_draft_tokens, next_drafts, next_parents
         )
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:

@@ -16,10 +16,11 @@ import numpy as np
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.bls_requests import BlsRequests, tensor, values
-from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds, Verification
+from specdec.engines.protocol import EngineClock, EngineCounts, Verification
 from specdec.engines.text_tokens import Cut, TextTokens
 from specdec.engines.wire.contract import RECEIPT_ADDRESS
 from specdec.errors import EngineFailedError, UnsupportedError
+from specdec.token_ids import TokenIds
 
 _SAMPLING = "sampling_param_"
 _TIMES = ("arrival_time_ns", "last_token_time_ns")
@@ -70,9 +71,9 @@ class LlmapiTarget:
         self._outputs = (*_OUTPUTS, RECEIPT_ADDRESS) if has_receipts else _OUTPUTS
         self._requests = BlsRequests(model, f"{request_id}:target", _stop, _OUTPUTS)
 
-    def text_of(self, token: int) -> str:
-        """Return the text of the next token from `stream`; call it once for each, in order."""
-        return self._tokens.text_of(token)
+    def next_text(self) -> str:
+        """Take the text of the next token from `stream`; call it once for each token, in order."""
+        return self._tokens.next_text()
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         """Generate the answer, as `TargetEngine.stream` describes.

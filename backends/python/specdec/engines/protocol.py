@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-TokenIds = npt.NDArray[np.int32]
-"""Token ids, [n] int32."""
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Verification:
     num_accepted: int | None = None
     """Number of accepted draft tokens; None if the engine does not report it: see
     `num_accepted_of`."""
-    num_drafted: int | None = None
+    num_draft_tokens: int | None = None
     """Number of draft tokens that were verified; None means all. The engine may leave out paths of
     a tree that is too large."""
     next_drafts: tuple[int, ...] = ()
@@ -147,7 +146,7 @@ def num_accepted_of(draft: Draft, verification: Verification) -> int:
     return len(draft.path(verification.tokens))
 
 
-def num_drafted_of(draft: Draft, verification: Verification) -> int:
+def num_draft_tokens_of(draft: Draft, verification: Verification) -> int:
     """Return the number of draft tokens that were verified."""
-    num_verified = verification.num_drafted
+    num_verified = verification.num_draft_tokens
     return len(draft.tokens) if num_verified is None else num_verified

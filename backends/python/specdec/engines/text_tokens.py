@@ -30,7 +30,7 @@ class TextTokens:
         self._num_given = 0
         """Number of characters of `_text` for which tokens were returned."""
         self._parts: deque[str] = deque()
-        """Texts of returned tokens that `text_of` has not returned yet."""
+        """Texts of returned tokens that `next_text` has not returned yet."""
 
     def add(self, text: str, *, is_last: bool) -> tuple[int, ...]:
         """Return the new tokens of `text`, which is the whole answer so far.
@@ -54,7 +54,6 @@ class TextTokens:
         self._parts.extend(part for _, part in pairs)
         return tuple(token for token, _ in pairs)
 
-    def text_of(self, token: int) -> str:
-        """Return the text of the next token from `add`; call it once for each, in order."""
-        del token
+    def next_text(self) -> str:
+        """Take the text of the next token from `add`; call it once for each token, in order."""
         return self._parts.popleft()

@@ -48,11 +48,6 @@ class AcceptanceCounts:
         return beta_quantile(tail, *shapes), beta_quantile(1.0 - tail, *shapes)
 
 
-def round_acceptance(num_accepted: int, num_draft_tokens: int) -> AcceptanceCounts:
-    """Return the counts of one round."""
-    return AcceptanceCounts(num_accepted, min(num_accepted + 1, num_draft_tokens))
-
-
 def acceptance_by_position(histograms: Mapping[int, Sequence[int]]) -> tuple[AcceptanceCounts, ...]:
     """Return the counts by position of a draft, each conditional on the positions before it.
 

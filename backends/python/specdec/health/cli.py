@@ -8,8 +8,7 @@ import os
 import sys
 from http import HTTPStatus
 
-PORT_VARIABLE = "HEALTH_PORT"
-DEFAULT_PORT = 8003
+from specdec.health.endpoint import DEFAULT_PORT, PORT_VARIABLE
 
 
 def main(argv: list[str]) -> int:

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+DEFAULT_PORT = 8003
+"""Port of the endpoint, unless the supervisor's settings name another."""
+PORT_VARIABLE = "HEALTH_PORT"
+"""Environment variable that sets the port."""
 STALE_AFTER_S = 2.0
 """Seconds after which the supervisor's last look at the server is too old to answer "ready"."""
 DEAD_AFTER_S = 60.0

@@ -48,7 +48,7 @@ def read_admin_key(file: Path) -> str:
     if len(key) < MIN_KEY_LENGTH or not _KEY.fullmatch(key):
         raise LaunchError(
             f"the admin key in {file} must be {MIN_KEY_LENGTH} or more letters, digits and ._~+/-; "
-            f"given: {len(key)} characters"
+            f"given {len(key)} characters"
         )
     return key
 
@@ -86,11 +86,12 @@ def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[
 
 
 def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explicit: bool) -> None:
-    """Check that there is a usable key if the server loads models on demand.
+    """Check that the key can be used, and that there is one if models are loaded on demand.
 
-    `is_explicit`: it does, because it runs in Triton's mode `explicit`. Raises LaunchError if it
-    does without `file`, unless `extra_args` protect loading over HTTP and gRPC. Raises it in any
-    mode if the key in `file` cannot be used; a missing file is created.
+    `is_explicit` says whether the server runs in Triton's mode `explicit`, in which it loads models
+    on demand. Raises LaunchError in this mode if `file` is None, unless `extra_args` protect
+    loading over both HTTP and gRPC. Raises it in any mode if the key in `file` cannot be used; a
+    missing file is created.
     """
     if file is not None:
         read_admin_key(file)

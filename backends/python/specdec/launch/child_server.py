@@ -50,7 +50,7 @@ from specdec.launch.server_command import (
     launch_command,
     server_command,
 )
-from specdec.serving.tracing import ENDPOINT_VARIABLE
+from specdec.settings.tracing import ENDPOINT_VARIABLE
 
 if TYPE_CHECKING:
     from specdec.launch.server_command import ServeSettings

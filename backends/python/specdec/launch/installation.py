@@ -55,7 +55,7 @@ def find_installation() -> TritonInstallation:
     on_path = shutil.which("tritonserver")
     if on_path is not None:
         return TritonInstallation(Path(on_path))
-    # It must not be imported, because that starts threads.
+    # The wheel's package is found but not imported, because an import starts threads.
     spec = importlib.util.find_spec("pytriton")
     if spec is not None and spec.submodule_search_locations:
         wheel_directory = Path(next(iter(spec.submodule_search_locations))) / "tritonserver"

@@ -1,4 +1,4 @@
-"""`specdec serve`: run tritonserver with a model repository. TritonServer does it from Python.
+"""`specdec serve`: run tritonserver with a model repository (from Python: triton_server.py).
 
 The tritonserver on PATH is used, as in NVIDIA's container, else that of the package
 nvidia-pytriton. All ports listen on loopback unless --address says otherwise.
@@ -22,9 +22,6 @@ from specdec.launch.server_command import (
     with_free_ports,
 )
 from specdec.launch.supervisor import serve
-from specdec.launch.triton_server import TritonServer
-
-__all__ = ["LaunchError", "ServeSettings", "TritonServer", "main"]
 
 DEFAULTS = ServeSettings(Path("model_repository"))
 
@@ -41,7 +38,7 @@ def port_from_environment(kind: str, default: int) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise LaunchError(f"{PORT_VARIABLES[kind]} must be a port; given: {text!r}") from error
+        raise LaunchError(f"{PORT_VARIABLES[kind]} must be a port; given {text!r}") from error
 
 
 def main(argv: list[str]) -> int:
@@ -153,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=DEFAULTS.inflight_limit,
         metavar="N",
-        help="the orchestrator's in-flight limit; the BLS pool gets 3N threads "
-        "(default: %(default)s)",
+        help="prepare 3N threads for calls between models (default: %(default)s); the limit "
+        "itself is the parameter inflight_limit of the model specdec",
     )
     parser.add_argument(
         "--drain-s",

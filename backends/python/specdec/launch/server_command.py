@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec.health.assessment import DEFAULT_HANG_S
-from specdec.health.cli import DEFAULT_PORT, PORT_VARIABLE
+from specdec.health.endpoint import DEFAULT_PORT, PORT_VARIABLE
 from specdec.launch.admin_key import restricting_options
 from specdec.launch.installation import LaunchError
 from specdec.launch.triton_options import value_of
@@ -85,20 +85,20 @@ class ServeSettings:
         """Raise LaunchError for a value out of range."""
         for kind, port in self.ports.items():
             if not 0 <= port <= 65535:
-                raise LaunchError(f"{kind} port must be 0 … 65535; given: {port}")
+                raise LaunchError(f"{kind} port must be 0 … 65535; given {port}")
         chosen = [port for port in self.ports.values() if port]
         if len(set(chosen)) < len(chosen):
-            raise LaunchError(f"the ports must differ; given: {self.ports}")
+            raise LaunchError(f"the ports must differ; given {self.ports}")
         if self.inflight_limit < 1:
-            raise LaunchError(f"in-flight limit must be at least 1; given: {self.inflight_limit}")
+            raise LaunchError(f"in-flight limit must be at least 1; given {self.inflight_limit}")
         if not 0 <= self.drain_s < math.inf:
-            raise LaunchError(f"drain limit must be 0 s or more; given: {self.drain_s:g}")
+            raise LaunchError(f"drain limit must be 0 s or more; given {self.drain_s:g}")
         if not 1 <= self.hang_s < math.inf:
-            raise LaunchError(f"hang limit must be 1 s or more; given: {self.hang_s:g}")
+            raise LaunchError(f"hang limit must be 1 s or more; given {self.hang_s:g}")
         if not (self.has_http or _is_on("--allow-grpc", self.extra_args)):
             raise LaunchError("one of --allow-http and --allow-grpc must be on; both are off")
         if self.trace_every < 1:
-            raise LaunchError(f"one request in 1 or more is traced; given: {self.trace_every}")
+            raise LaunchError(f"one request in 1 or more is traced; given {self.trace_every}")
 
     @property
     def ports(self) -> dict[str, int]:

@@ -132,6 +132,7 @@ class _Supervisor:
             return 1
         if fault.is_draft:
             self._draft_restarts.append(time.monotonic())
+            _forget_old(self._draft_restarts)
             _say(f"{fault.text}; starting again")
             return None
         return self._count_death(fault.text)
@@ -161,9 +162,8 @@ class _Supervisor:
 
     def _may_restart_for_draft(self, child: ChildServer) -> bool:
         """Say whether no request is in flight and MAX_DRAFT_RESTARTS is not reached."""
-        _forget_old(self._draft_restarts)
         is_idle = child.was_ready and not child.has_requests()
-        return is_idle and len(self._draft_restarts) < MAX_DRAFT_RESTARTS
+        return is_idle and _num_recent(self._draft_restarts) < MAX_DRAFT_RESTARTS
 
     def _stop(self, child: ChildServer) -> int:
         """Drain a server that was ready, until a second signal; return the exit status."""
@@ -260,9 +260,15 @@ class _Supervisor:
         self._endpoint.report(Health(is_ready, reason, time.monotonic()))
 
 
+def _num_recent(times_s: deque[float]) -> int:
+    """Return how many of the times are at most DEATH_WINDOW_S ago."""
+    start_s = time.monotonic() - DEATH_WINDOW_S
+    return sum(time_s >= start_s for time_s in times_s)
+
+
 def _forget_old(times_s: deque[float]) -> None:
-    """Drop times that are more than DEATH_WINDOW_S ago."""
-    while times_s and times_s[0] < time.monotonic() - DEATH_WINDOW_S:
+    """Drop times that are more than DEATH_WINDOW_S ago, the oldest first."""
+    for _ in range(len(times_s) - _num_recent(times_s)):
         times_s.popleft()
 
 

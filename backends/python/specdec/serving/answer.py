@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from specdec.drafting.names import ENGINE
-from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
@@ -25,6 +24,7 @@ from specdec.serving.metrics.statistics import (
 from specdec.serving.outputs import Outputs, end_outputs, statistics_outputs, token_outputs
 from specdec.serving.text.text_stream import Piece, TextStream, Token
 from specdec.serving.text.tokenizing import Tokenizer
+from specdec.token_ids import TokenIds
 
 Send = Callable[[Outputs, bool], None]
 """Function that sends one response; its flag marks the last one."""

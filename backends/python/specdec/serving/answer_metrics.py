@@ -29,10 +29,10 @@ class AnswerMetrics:
         metrics, task = self._metrics, self._job.task_label
         metrics.observe(Histogram.target_step_seconds, confirmed.target_s)
         if confirmed.drafter is not None:
-            drafter, num_drafted = confirmed.drafter, confirmed.num_drafted
+            drafter, num_tokens = confirmed.drafter, confirmed.num_draft_tokens
             metrics.observe(Histogram.draft_step_seconds, confirmed.draft_s)
             metrics.add(Counter.num_drafts_total, task=task, drafter=drafter)
-            metrics.add(Counter.num_draft_tokens_total, num_drafted, task=task, drafter=drafter)
+            metrics.add(Counter.num_draft_tokens_total, num_tokens, task=task, drafter=drafter)
 
     def count_inside(self) -> None:
         """Count the draft tokens of a target that speculates by itself."""

@@ -106,7 +106,7 @@ def _load(
     weights = ServedWeights(settings, engines)
     metrics = MetricsRecorder(labels)
     plane = _control_plane(settings.control, metrics, weights, here)
-    reports = DrafterReports(metrics, plane.controller)
+    reports = DrafterReports(metrics, plane.controller, settings.drafters.ids)
     log = settings.prompt_log
     log_folder = (here / log.directory).resolve()
     return _Loaded(
@@ -134,7 +134,7 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     settings, tokenizer, metrics = loaded.settings, loaded.tokenizer, loaded.metrics
     engines, drafters, plane = loaded.engines, loaded.drafters, loaded.plane
     answerer = Answerer(tokenizer, metrics, read_round_delay_s())
-    labeler = TaskLabeler(settings.tasks, tokenizer, plane.labels)
+    labeler = TaskLabeler(settings.tasks, tokenizer)
     jobs = JobBuilder(settings.engines, tokenizer, engines, drafters, labeler, loaded.prompt_log)
     outbox, tracing = Outbox(), Tracing(warn)
     requests = _requests_in_flight(loaded, heartbeat)

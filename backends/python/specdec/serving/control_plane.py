@@ -1,4 +1,4 @@
-"""Connect the controller to task labels, Triton's metrics and a file that outlasts restarts."""
+"""Connect the controller to Triton's metrics and a file that outlasts restarts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.steered import SteeredDrafter
-from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink, TaskLabels
+from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.settings import ControlSettings
-from specdec.steering.state_file import Recalled, StateFile, StateFileMismatchError
+from specdec.steering.state_file import Measurements, StateFile, StateFileMismatchError
 
 REPORT_PERIOD_S = 1.0
 """Least seconds between two updates of a task's gauges."""
@@ -22,7 +22,7 @@ SAVE_PERIOD_S = 30.0
 
 
 class ControlPlane:
-    """The controller with its task labels, its metrics and its state file; thread-safe."""
+    """The controller with its metrics and its state file; thread-safe."""
 
     def __init__(
         self,
@@ -41,18 +41,17 @@ class ControlPlane:
         """
         self.controller = Controller(settings)
         self.load = Load()
-        self.labels = TaskLabels()
         self._metrics = metrics
         self._memory = memory
         self._warn = warn
         self._reported_s: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        # The newer file is loaded last, so that its times are used. A profile counts as measured
-        # now, so that its acceptance estimates do not fade with its age.
-        known = [each for each in (profile, memory) if each is not None]
-        for source in sorted(known, key=lambda each: each.saved_s):
-            self._recall(source, inform, as_of_s=time.time() if source is profile else None)
+        # A profile counts as measured now, so that its acceptance does not fade with its age.
+        found = [*self._read(profile, time.time()), *self._read(memory, None)]
+        # The newer file is taken last, so that its times are used.
+        for source, measured in sorted(found, key=lambda each: each[1].saved_s):
+            self._take(source, measured, inform)
         if memory is not None:
             self._thread = threading.Thread(target=self._keep, name="control-memory", daemon=True)
             self._thread.start()
@@ -98,29 +97,37 @@ class ControlPlane:
         metrics.add(Counter.speculation_switches_total, num_off, task=task, to="off")
         metrics.add(Counter.speculation_switches_total, num_on, task=task, to="on")
 
-    def _recall(
-        self, source: StateFile, inform: Callable[[str], None], as_of_s: float | None = None
-    ) -> None:
+    def _read(
+        self, source: StateFile | None, as_of_s: float | None
+    ) -> list[tuple[StateFile, Measurements]]:
+        """Return the file with its measurements, or nothing if there are none to take."""
+        if source is None:
+            return []
         try:
-            found = source.load(self.controller, as_of_s)
+            measured = source.read(as_of_s)
         except StateFileMismatchError as error:
             self._warn(str(error))
-            return
-        if found is Recalled.ALL:
-            inform(f"acceptance and times are taken from {source.path}")
-        elif found is Recalled.ACCEPTANCE:
-            theirs = StateFile.found(source.path).machine
+            return []
+        if measured is None:
+            self._warn(f"no measurements of acceptance and times yet: there is no {source.path}")
+            return []
+        return [(source, measured)]
+
+    def _take(
+        self, source: StateFile, measured: Measurements, inform: Callable[[str], None]
+    ) -> None:
+        self.controller.take(measured.acceptance, measured.costs)
+        if measured.costs is None:
             self._warn(
-                f"times in {source.path} are of another machine ({theirs}), this is "
+                f"times in {source.path} are of another machine ({measured.machine}), this is "
                 f"{source.machine}; measuring them starts anew"
             )
         else:
-            self._warn(f"nothing is remembered of acceptance and times: no {source.path} yet")
-            return
-        for drafter in sorted(source.replaced):
+            inform(f"acceptance and times are taken from {source.path}")
+        for drafter in sorted(measured.replaced):
             self._warn(
-                f"{source.path} tells of other weights of {drafter}: its acceptance is measured "
-                "anew"
+                f"{source.path} was written with other weights of {drafter}; its acceptance is "
+                "measured anew"
             )
 
     def _keep(self) -> None:
@@ -132,4 +139,6 @@ class ControlPlane:
         try:
             self._memory.save(self.controller)
         except OSError as error:
-            self._warn(f"what was measured cannot be kept in {self._memory.path}: {error}")
+            self._warn(
+                f"{self._memory.path} cannot be written, so a restart loses measurements: {error}"
+            )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.drafting.protocol import Drafter
-from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine, TokenIds
+from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine
 from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.text.text_stream import Decode
+from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
+from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
 from specdec.engines.contract_engines import ContractTarget
-from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
-from specdec.engines.wire.sampling_inputs import OFF, Sampling
+from specdec.engines.protocol import EngineClock, EngineCounts
+from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.errors import UnsupportedError
 from specdec.serving.admission.admission import AdmittedRequest
 from specdec.serving.drafters.building import DrafterFactory
@@ -19,9 +20,10 @@ from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.request.verification import choose_verification
 from specdec.serving.request_context import RequestContext
-from specdec.serving.task_labels import Task, TaskLabeler
+from specdec.serving.task_labels import RequestTask, TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.engines import CalledEngineSettings
+from specdec.token_ids import TokenIds
 
 
 class JobBuilder:
@@ -80,7 +82,7 @@ class JobBuilder:
         seed: int,
         target_clock: EngineClock,
         draft_clock: EngineClock,
-        task: Task,
+        task: RequestTask,
     ) -> JobEngines:
         """Return the target and the drafter of a request."""
         request, in_flight = admitted.request, admitted.in_flight
@@ -91,7 +93,7 @@ class JobBuilder:
         )
         drafter = self._drafters.make(request_context)
         if drafter is None:
-            sampling = replace(sampling, verification=OFF)
+            sampling = replace(sampling, verification=NO_VERIFICATION)
             drafter = self._drafters.plain(request_context)
         calls = self._engines.calls(
             self._settings.target,
@@ -118,7 +120,8 @@ class JobBuilder:
             has_receipts=self._settings.has_receipts,
         )
         admitted.in_flight.watch(target, is_target=True)
-        return JobEngines(target, None, ENGINE, target.text_of, counts)
+        # Texts come in the order of the tokens, so the token itself is not needed.
+        return JobEngines(target, None, ENGINE, lambda _: target.next_text(), counts)
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
         """Return how the engines draw and verify tokens for the request.

@@ -50,8 +50,8 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Close everything when Triton unloads the model.
 
-        `specdec serve` stops in another way: it requests a drain on the heartbeat board, and the
-        drain ends with `Parts.flush`.
+        `specdec serve` stops in another way: it requests a drain on the heartbeat board, and
+        `ServerWatch` carries it out.
         """
         self._parts.close()
 
@@ -72,7 +72,6 @@ class TritonPythonModel:
             job = parts.jobs.build(admitted)
             tokens = parts.answerer.answer(job, partial(parts.responder.send, admitted))
             outcome = OK
-            parts.drafters.memory.learn(job.request.tenant, tokens)
         except Exception as error:  # noqa: BLE001 - the client gets it
             # After an abort the client gets its reason, not an error that the abort has caused.
             with suppress(Exception):  # Triton may have freed the request.
@@ -85,3 +84,5 @@ class TritonPythonModel:
         in_flight.trace.end(outcome)
         if job is not None:
             parts.plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == OK)
+            if outcome == OK:
+                parts.drafters.remember(job.request.tenant, tokens)

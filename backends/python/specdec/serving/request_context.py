@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specdec.engines.protocol import EngineClock, TokenIds
+from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.task_labels import Task
+from specdec.serving.task_labels import RequestTask
+from specdec.token_ids import TokenIds
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
 """Temperature ranges as pairs (upper limit, name); each range has its own acceptance estimates."""
@@ -30,7 +31,7 @@ class RequestContext:
     in_flight: RequestInFlight
     clock: EngineClock
     """Sum of the times that draft engines report for this request."""
-    task: Task
+    task: RequestTask
 
     @property
     def band(self) -> str:

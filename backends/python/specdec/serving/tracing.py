@@ -16,20 +16,19 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from specdec.engines.calls import Call, CallOutput, EngineCalls
+from specdec.settings.tracing import ENDPOINT_VARIABLE
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
-ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-"""Environment variable with the URL to which spans are sent; without it nothing is traced."""
 _SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 
 
 class RequestTrace:
     """The trace of one request; this base class is for requests that are not traced."""
 
-    def calls(self, name: str, calls: EngineCalls) -> EngineCalls:  # noqa: ARG002 - a traced one has use for it
+    def calls(self, name: str, calls: EngineCalls) -> EngineCalls:  # noqa: ARG002 - a traced request uses it
         """Return the calls of one engine; in a traced request each gets a span called `name`."""
         return calls
 
@@ -111,9 +110,9 @@ class _TracedCalls:
         span.set_attribute("num_draft_tokens", len(call.draft.tokens))
         num_tokens = 0
         try:
-            for said in self._calls.run(call):
-                num_tokens += len(said.tokens)
-                yield said
+            for output in self._calls.run(call):
+                num_tokens += len(output.tokens)
+                yield output
         except Exception as error:
             from opentelemetry.trace import StatusCode  # noqa: PLC0415
 

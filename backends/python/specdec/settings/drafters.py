@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from specdec.drafting import registry
-from specdec.drafting.names import TREE_SUFFIX
 from specdec.drafting.registry import DrafterId, drafter_ids, is_drafter_name
 from specdec.errors import ConfigurationError
 from specdec.settings.lists import check_known, read_names, read_pairs
@@ -73,7 +72,7 @@ class DrafterSettings:
     @property
     def head_trees(self) -> tuple[str, ...]:
         """Drafter name of the head's trees; empty without a head."""
-        return tuple(name + TREE_SUFFIX for name in self.heads)
+        return tuple(each.name for each in self.ids if each.head)
 
     @property
     def ids(self) -> tuple[DrafterId, ...]:
@@ -82,7 +81,6 @@ class DrafterSettings:
             {
                 registry.DRAFT_MODEL: self.draft_models,
                 registry.HEAD: self.heads,
-                registry.HEAD_TREE: self.head_trees,
                 registry.SCRIPTED: tuple(self.scripts),
             }
         )

@@ -17,7 +17,10 @@ def item_error(parameter: str, item: str, form: str) -> ConfigurationError:
 
 
 def check_known(parameter: str, given: Iterable[str], what: str, known: Iterable[str]) -> None:
-    """Raise ConfigurationError if `given` has a name that is not in `known`."""
+    """Raise ConfigurationError if `given` has a name that is not in `known`.
+
+    The message calls such a name by `what`, for example "the engine".
+    """
     known = tuple(known)
     for name in given:
         if name not in known:

@@ -9,10 +9,16 @@ from specdec.settings.parameters import parameter
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings
 
+_LIMITS = EngineLimits()
+"""The default limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineModelSettings:
-    """The parameters of our engine, with their names in config.pbtxt and their defaults."""
+    """The parameters of our engine, with their names in config.pbtxt and their defaults.
+
+    EngineSettings describes those without a text here.
+    """
 
     checkpoint_dir: str
     """Directory of the weights; a relative path starts at the model's version directory."""
@@ -24,15 +30,15 @@ class EngineModelSettings:
     weight_dtype: str = "auto"
     head_dir: str = ""
     """Directory of the target's head, absolute or relative as `checkpoint_dir`; empty: no head."""
-    max_seq_len: int = parameter(8192, minimum=1)
+    max_seq_len: int = parameter(_LIMITS.max_seq_len, minimum=1)
     """Most tokens of a sequence: prompt, answer and draft together."""
-    max_draft_len: int = parameter(16, minimum=0)
+    max_draft_len: int = parameter(_LIMITS.max_draft_len, minimum=0)
     """Most draft tokens verified in one call; 0 if the engine only drafts."""
-    max_num_tokens: int = parameter(512, minimum=1)
+    max_num_tokens: int = parameter(_LIMITS.max_num_tokens, minimum=1)
     """Most rows in a pass, over all requests."""
-    max_num_sequences: int = parameter(64, minimum=1)
+    max_num_sequences: int = parameter(_LIMITS.max_num_sequences, minimum=1)
     """Most sequences that run at once; each path of a tree is a sequence."""
-    max_tokens_in_paged_kv_cache: int = parameter(65536, minimum=1)
+    max_tokens_in_paged_kv_cache: int = parameter(_LIMITS.num_cache_tokens, minimum=1)
     """Tokens that the KV cache holds, over all requests."""
 
     def engine_settings(self, version_directory: Path) -> EngineSettings:
@@ -44,14 +50,13 @@ class EngineModelSettings:
             max_num_sequences=self.max_num_sequences,
             num_cache_tokens=self.max_tokens_in_paged_kv_cache,
         )
-        head = version_directory / self.head_dir if self.head_dir else None
         return EngineSettings(
-            version_directory / self.checkpoint_dir,
-            limits,
-            self.device,
-            self.dtype,
-            self.num_threads,
-            self.kernels,
-            self.weight_dtype,
-            head,
+            checkpoint=version_directory / self.checkpoint_dir,
+            limits=limits,
+            device=self.device,
+            dtype=self.dtype,
+            num_threads=self.num_threads,
+            kernels=self.kernels,
+            weight_dtype=self.weight_dtype,
+            drafting_head_dir=version_directory / self.head_dir if self.head_dir else None,
         )

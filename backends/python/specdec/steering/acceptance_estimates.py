@@ -33,9 +33,9 @@ class DraftResult:
     """The result of asking one drafter for a draft: its length, and how much was accepted."""
 
     drafter: EstimatedDrafter
-    num_drafted: int
+    num_draft_tokens: int
     depth: int
-    """Longest sequence of draft tokens; shorter than `num_drafted` in a tree."""
+    """Longest sequence of draft tokens; shorter than `num_draft_tokens` in a tree."""
     num_accepted: int
     num_rounds: int = 1
     """Rounds in which the drafter was asked; more than one only if it had no proposal. For copy
@@ -59,7 +59,7 @@ class Acceptance:
     def expected_tokens(self, depth: int, num_errors: int = 0) -> float:
         """Return the expected tokens of a round that asks for `depth`, with a proposal or not.
 
-        `num_errors`: standard errors by which each position is better than its estimate.
+        `num_errors`: standard errors that are added to the estimate of each position.
         """
         pairs = zip(self.alphas[:depth], self.errors[:depth], strict=True)
         alphas = [min(1.0, alpha + num_errors * error) for alpha, error in pairs]
@@ -97,12 +97,12 @@ class AcceptanceEstimates:
 
     def add(self, task: str, band: str, result: DraftResult, now_s: float) -> None:
         """Add the result of asking a drafter."""
-        self._watch(task, band, result, now_s)
+        self._test_for_drift(task, band, result, now_s)
         for level in _levels(task, result.drafter, band):
             has_draft = float(result.depth > 0)
             self._means.add(level.with_quantity(PROPOSES), has_draft, now_s, result.num_rounds)
             if has_draft:
-                self._means.add(level.with_quantity(DRAFTED), float(result.num_drafted), now_s)
+                self._means.add(level.with_quantity(DRAFTED), float(result.num_draft_tokens), now_s)
                 self._means.add(level.with_quantity(ACCEPTED), float(result.num_accepted), now_s)
             for position in range(min(result.num_accepted + 1, result.depth)):
                 is_accepted = float(position < result.num_accepted)
@@ -175,7 +175,7 @@ class AcceptanceEstimates:
         return found
 
     def take(self, others: AcceptanceEstimates, now_s: float) -> None:
-        """Take the estimates of others where they are from more rounds."""
+        """Take each mean of `others` that is from at least as many rounds as the one here."""
         self._means.take(others._means, now_s, is_newer=False)
 
     def _own(self, task: str, drafter: EstimatedDrafter) -> Iterator[tuple[str | int, Mean]]:
@@ -202,8 +202,8 @@ class AcceptanceEstimates:
             errors.append(math.sqrt(mean * (1 - mean) / (weight + PRIOR_ROUNDS)))
         return alphas, errors
 
-    def _watch(self, task: str, band: str, result: DraftResult, now_s: float) -> None:
-        """Drop most of the evidence on a drafter that has changed.
+    def _test_for_drift(self, task: str, band: str, result: DraftResult, now_s: float) -> None:
+        """Add a result to the drift test; if the drafter has changed, drop most of the evidence.
 
         Copy drafters are not tested: copies come in runs, which would look like changes.
         """
@@ -228,5 +228,5 @@ def _pooled(means: Sequence[Mean]) -> tuple[float, float]:
 
 
 def drafters_of(results: Iterable[DraftResult]) -> set[str]:
-    """Return the names of the drafters that were asked, without copies of any length."""
+    """Return the names of the drafters that were asked, without the copy drafters."""
     return {each.drafter.name for each in results if not each.drafter.is_copy}

@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RequestTraits:
-    """The properties of a request that decide between which choices it has."""
+    """The properties of a request that determine its possible choices and their estimates."""
 
     task: str
     band: str
@@ -95,12 +95,6 @@ class RequestTraits:
     """Whether the request names its drafter; `default` is then the only choice."""
     is_routed: bool = False
     """Whether the operator names a drafter for the task; `default` then holds until measured."""
-
-    def lengths(self, drafter: str) -> tuple[int, ...]:
-        """Return the draft lengths that a drafter may have; none if the request cannot use it."""
-        return next(
-            (candidate.lengths for candidate in self.candidates if candidate.name == drafter), ()
-        )
 
     def with_length(self, num_tokens: int) -> Choice:
         """Return the default with at most `num_tokens` draft tokens, or its shortest draft."""

@@ -15,20 +15,20 @@ from typing import Any
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult, drafters_of
 from specdec.steering.choices import OFF_CHOICE, Choice, EstimatedDrafter, RequestTraits
-from specdec.steering.costs import CostEstimates, Step, load_bucket
+from specdec.steering.costs import CostEstimates, Step
 from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.modes import (
-    ARTICLE,
-    AUTO,
+    ARTICLE_MODE,
+    AUTO_MODE,
     DEPLOY_ABOVE,
-    FIXED,
-    OFF,
+    FIXED_MODE,
+    OFF_MODE,
     SKIP_BELOW,
     scheduled,
 )
 from specdec.steering.predictions import Predictor, RequestProgress, Speed
 from specdec.steering.settings import ControlSettings
-from specdec.steering.tasks import Task, TaskReport
+from specdec.steering.tasks import TaskReport, TaskState
 
 TRIAL_EVERY = 16
 """Requests of a task from one trial to the next, if there is anything to learn. A new task's 2nd,
@@ -54,14 +54,15 @@ class Controller:
     ) -> None:
         """`clock`: seconds since the epoch; `draw`: uniform in [0, 1)."""
         self.settings = settings
+        self._rules = settings.rules
         self.acceptance = AcceptanceEstimates()
         self.costs = CostEstimates()
         self._clock = clock
         self._draw = draw
         self._lock = threading.Lock()
-        self._choices: dict[tuple[str, str, int], Choice] = {}
-        """Latest choice by task, band and load bucket."""
-        self._tasks: dict[str, Task] = {}
+        self._article_choices: dict[tuple[str, str], Choice] = {}
+        """Latest choice of the mode `article` by task and band."""
+        self._tasks: dict[str, TaskState] = {}
         self._has_trial = False
         """Whether a trial is running."""
 
@@ -73,7 +74,8 @@ class Controller:
 
     def draw_control(self) -> bool:
         """Decide by chance whether a request that starts belongs to the control group."""
-        return self.settings.mode not in (OFF, FIXED) and self.draw(self.settings.control_share)
+        has_control = self.settings.mode not in (OFF_MODE, FIXED_MODE)
+        return has_control and self.draw(self.settings.control_share)
 
     def begin_trial(self, traits: RequestTraits, progress: RequestProgress) -> Choice | None:
         """Count a request that starts; return the choice of its trial, or None for no trial."""
@@ -84,7 +86,7 @@ class Controller:
             is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
             if rest or not (is_young or number % TRIAL_EVERY == 0) or self._has_trial:
                 return None
-            if self.settings.mode != AUTO or traits.is_fixed:
+            if self.settings.mode != AUTO_MODE or traits.is_fixed:
                 return None
             if self._must_be_off(traits, progress):
                 return None
@@ -101,14 +103,13 @@ class Controller:
         """Return the choice for the next rounds of a request."""
         with self._lock:
             speeds = self._speeds(traits, progress)
-            if self.settings.mode == AUTO:
+            if self.settings.mode == AUTO_MODE:
                 chosen = self._best(traits, progress, speeds)
             else:
                 chosen = self._by_rule(self.settings.mode, traits, progress)
             gain = 1.0
             if chosen in speeds and OFF_CHOICE in speeds:
                 gain = speeds[chosen].mean / speeds[OFF_CHOICE].mean
-            self._choices[self._key(traits, progress)] = chosen
             self._task(traits.task).chosen(chosen, gain)
             return chosen
 
@@ -156,7 +157,7 @@ class Controller:
             self._task(task_label).answered(seconds, num_tokens, is_control=is_control)
 
     def take_report(self, task_label: str) -> TaskReport | None:
-        """Return what is new of a task; None if nothing is known of it."""
+        """Return the report on a task; None if it has no requests. See `TaskState.take_report`."""
         with self._lock:
             task = self._tasks.get(task_label)
             return None if task is None else task.take_report(self.acceptance)
@@ -176,27 +177,29 @@ class Controller:
     # The decision; callers hold the lock.
 
     def _by_rule(self, mode: str, traits: RequestTraits, progress: RequestProgress) -> Choice:
-        if mode == FIXED:
+        if mode == FIXED_MODE:
             return traits.default
-        if mode == ARTICLE:
-            return self._by_article(traits)
-        if mode == OFF:
+        if mode == ARTICLE_MODE:
+            chosen = self._by_article(traits)
+            self._article_choices[traits.task, traits.band] = chosen
+            return chosen
+        if mode == OFF_MODE:
             return OFF_CHOICE
         hour = time.localtime(self._clock()).tm_hour
-        num_tokens = scheduled(self.settings.rules, progress.num_inflight, hour)
+        num_tokens = scheduled(self._rules, progress.num_inflight, hour)
         return traits.with_length(num_tokens) if num_tokens else OFF_CHOICE
 
     def _by_article(self, traits: RequestTraits) -> Choice:
         default, num_started = traits.default, self._task(traits.task).num_started
         if num_started and num_started % TRIAL_EVERY == 0:
-            return default  # Or it would never be on again.
+            return default  # Without such rounds, the task would never be switched on again.
         drafter = EstimatedDrafter(default.drafter)
         rate = self.acceptance.rate(traits.task, drafter, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
         if rate < SKIP_BELOW:
             return OFF_CHOICE
-        return self._choices.get((traits.task, traits.band, 0), default)
+        return self._article_choices.get((traits.task, traits.band), default)
 
     def _best(
         self, traits: RequestTraits, progress: RequestProgress, speeds: Mapping[Choice, Speed]
@@ -206,7 +209,7 @@ class Controller:
         if not speeds:
             return traits.default
         if traits.is_routed and traits.default in speeds:
-            # The rounds of a drafter may be forgotten; that it was measured is not.
+            # `num_known` decays, and `num_routed` is lost at a restart, so the larger one counts.
             drafter, now_s = EstimatedDrafter(traits.default.drafter), self._clock()
             num_known = self.acceptance.num_rounds(traits.task, drafter, traits.band, now_s)
             if max(self._task(traits.task).num_routed, num_known) < ROUTED_ROUNDS:
@@ -238,7 +241,7 @@ class Controller:
         return num >= KNOWN_ROUNDS or is_usual or not traits.may_be_off
 
     def _speeds(self, traits: RequestTraits, progress: RequestProgress) -> dict[Choice, Speed]:
-        """Return nothing as long as no step was timed."""
+        """Return the predicted speed of each choice; none until a step has been timed."""
         if not self.costs.is_known:
             return {}
         usual = self._task(traits.task).answers.value or progress.num_left
@@ -248,9 +251,5 @@ class Controller:
             self.acceptance, self.costs, traits, progress, now_s, num_expected
         ).speeds()
 
-    def _key(self, traits: RequestTraits, progress: RequestProgress) -> tuple[str, str, int]:
-        bucket = load_bucket(progress.num_inflight) if self.settings.mode == AUTO else 0
-        return traits.task, traits.band, bucket
-
-    def _task(self, label: str) -> Task:
-        return self._tasks.setdefault(label, Task(label))
+    def _task(self, label: str) -> TaskState:
+        return self._tasks.setdefault(label, TaskState(label))

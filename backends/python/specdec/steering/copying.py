@@ -46,7 +46,9 @@ class CopyWatch:
         self._reported_to = dict.fromkeys(self._reported_to, position)
 
     def look_back(self, end: int, max_tokens: int, find: Find) -> list[DraftResult]:
-        """Return what is unreported of the latest `max_tokens` of a text that ends at `end`.
+        """Return the unreported results for the last `max_tokens` tokens of a text.
+
+        The text ends at position `end`, and `find` gives the copies at a position.
 
         A copy that goes on, and whose tokens up to `end` were all accepted, is reported later, once
         its accepted length is known. A copy that was accepted in full is reported at once, although

@@ -18,11 +18,12 @@ from specdec.steering.choices import Choice
 from specdec.steering.estimates import PRIOR_ROUNDS, Array, Means, solve, usual_features
 
 MAX_OUTLIER = 4.0
-"""Most that a round counts, as a multiple of its expected time: a stall says little of passes."""
+"""Most time that a step counts, as a multiple of its predicted time: a stall says little about
+passes."""
 
 PART_SHARE = 0.03
-"""Prior cost of each row, request in the loop or draft token, as a share of the whole round; of as
-many as there usually are in a round that has any."""
+"""Prior cost of a feature at its usual value (`usual_features`), as a share of a mean step. It is
+also the least time that is predicted, as a share of the fixed cost of a pass."""
 
 
 class PassFeatures(NamedTuple):
@@ -63,7 +64,7 @@ class ReadingFeatures(NamedTuple):
 
 
 class StepKey(NamedTuple):
-    """The key of the steps that are alike."""
+    """The key under which similar steps are averaged."""
 
     drafter: str
     num_tokens: int

@@ -18,8 +18,8 @@ DECAY_ROUNDS = 512
 """Exponential decay of old evidence: after 512 newer rounds a round weighs 1/e."""
 
 HALF_LIFE_S = 300.0
-"""Seconds without new rounds in which a mean loses half its weight, so that the choice is explored
-again."""
+"""Seconds without new rounds after which a mean has lost half its weight, so that the choice is
+explored again."""
 
 PRIOR_ROUNDS = 8
 """Weight of any prior, in rounds."""
@@ -156,9 +156,10 @@ def solve(products: Array, prior: Array, *, num_loose: int = 0, is_signed: bool 
     """Return the coefficients of a linear fit, shrunk towards `prior`.
 
     `products`: [1 + n, 1 + n], sums of the products of (value, n features); the first feature is 1.
-    Each coefficient's prior counts as PRIOR_ROUNDS rounds that have the feature, except for
-    the first `num_loose`, which soon follow the rounds. Coefficients are not negative unless
-    `is_signed`: of two features that correlate one would otherwise take too much.
+    Each coefficient's prior counts as PRIOR_ROUNDS rounds that have the feature. The priors of the
+    first `num_loose` coefficients count DECAY_ROUNDS times less, so that these soon follow the
+    rounds. Coefficients are not negative unless `is_signed`. Otherwise, if two features correlate,
+    one could get a cost that is too large and the other a negative one.
     """
     squared = np.maximum(usual_features(products) ** 2, np.finfo(np.float64).eps)
     ridge: Array = np.asarray(PRIOR_ROUNDS * squared, dtype=np.float64)

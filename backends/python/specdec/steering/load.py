@@ -20,13 +20,17 @@ class Activity:
 
 
 class Load:
-    """Counts of requests in flight, and of what those with a `RequestSteering` do. Thread-safe."""
+    """Counts of requests in flight, and of their activities by drafter. Thread-safe.
+
+    Only requests with a `RequestSteering` report an activity.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._num_inflight = 1
         self._num_extra_rows = 0
         self._num_looping = 0
+        """Requests that run round by round, not in a streaming call."""
         self._num_reading = 0
         self._by_drafter: Counter[str] = Counter()
 
@@ -37,15 +41,6 @@ class Load:
     def num_inflight(self) -> int:
         """Requests in flight; at least 1, because the caller is one of them."""
         return max(1, self._num_inflight)
-
-    @property
-    def num_extra_rows(self) -> int:
-        return self._num_extra_rows
-
-    @property
-    def num_looping(self) -> int:
-        """Requests that run round by round, not in a streaming call."""
-        return self._num_looping
 
     def step(self, choice: Choice, num_context: int) -> Step:
         """Return the step that runs now, for a request with this choice."""
@@ -60,10 +55,15 @@ class Load:
                 self._num_reading,
             )
 
-    def read(self, change: int) -> None:
-        """Record that a request's prompt begins to be read (1), or has been read (-1)."""
+    def begin_reading(self) -> None:
+        """Record that the target begins to read a request's prompt."""
         with self._lock:
-            self._num_reading += change
+            self._num_reading += 1
+
+    def end_reading(self) -> None:
+        """Record that a request's prompt has been read, or that the request has ended before."""
+        with self._lock:
+            self._num_reading -= 1
 
     def change(self, before: Activity | None, after: Activity | None) -> None:
         """Replace a request's activity; None before it has one, and after it has left."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from specdec.errors import ConfigurationError
 
-AUTO, FIXED, OFF, SCHEDULE, ARTICLE = "auto", "fixed", "off", "schedule", "article"
-MODES = (AUTO, FIXED, OFF, SCHEDULE, ARTICLE)
+AUTO_MODE, FIXED_MODE, OFF_MODE = "auto", "fixed", "off"
+SCHEDULE_MODE, ARTICLE_MODE = "schedule", "article"
+MODES = (AUTO_MODE, FIXED_MODE, OFF_MODE, SCHEDULE_MODE, ARTICLE_MODE)
 
 DEPLOY_ABOVE, SKIP_BELOW = 0.6, 0.5
 """Limits of accepted ÷ drafted, from the guide "Speculative Decoding for LLM Acceleration". Between

@@ -72,13 +72,13 @@ class _Copies:
     """Share of rounds that verify a copy, if each other round yields one token."""
     tokens: float
     """Expected tokens of a round with a copy."""
-    num_drafted: float
+    num_draft_tokens: float
     """Expected draft tokens of a copy."""
 
     def share_beside(self, own_tokens: float) -> float:
-        """Return `share` if each other round yields `own_tokens`.
+        """Return the share of rounds with a copy if each other round yields `own_tokens`.
 
-        There are fewer other rounds then, but nearly as many copies.
+        A text then has fewer other rounds, but nearly as many copies.
         """
         num_others = (1 - self.share) / own_tokens
         return self.share / (self.share + num_others) if self.share else 0.0
@@ -95,7 +95,7 @@ class _OwnRounds:
     """Expected tokens of a round."""
     error: float = 0.0
     """Their standard error."""
-    num_drafted: float = 0.0
+    num_draft_tokens: float = 0.0
     """Expected draft tokens."""
     head_depth: int = 0
     """Depth of a head's draft; 0 if no head drafts."""
@@ -113,7 +113,11 @@ class Predictor:
         now_s: float,
         num_expected: float,
     ) -> None:
-        """Take what is known. `num_expected`: tokens that share the cost of the prompt."""
+        """Take the estimates, and the properties and progress of the request.
+
+        `num_expected`: expected tokens that are still to come. A drafter that must first read the
+        prompt spreads the cost over them.
+        """
         self._acceptance, self._costs = acceptance, costs
         self._traits, self._progress = traits, progress
         self._now_s, self._num_expected = now_s, num_expected
@@ -148,7 +152,7 @@ class Predictor:
             rounds = _OwnRounds(
                 tokens=tokens,
                 error=own.expected_tokens(depth, 1) - tokens,
-                num_drafted=own.proposes * length,
+                num_draft_tokens=own.proposes * length,
                 head_depth=depth if candidate.is_head else 0,
             )
             found[choice] = self._speed(choice, rounds, reading_s)
@@ -160,8 +164,10 @@ class Predictor:
         share = copies.share_beside(rounds.tokens)
         # A head makes its next draft in each pass, a draft engine only for rounds without a copy.
         beside = choice if rounds.head_depth else COPY_CHOICE
-        own_s, own_error_s = self._seconds(choice, 1 + rounds.num_drafted)
-        copy_s, copy_error_s = self._seconds(beside, 1 + copies.num_drafted) if share else (0, 0)
+        own_s, own_error_s = self._seconds(choice, 1 + rounds.num_draft_tokens)
+        copy_s, copy_error_s = (
+            self._seconds(beside, 1 + copies.num_draft_tokens) if share else (0, 0)
+        )
         round_tokens = share * copies.tokens + (1 - share) * rounds.tokens
         round_s = share * copy_s + (1 - share) * own_s
         token_s = round_s / round_tokens + reading_s / self._num_expected

@@ -13,7 +13,8 @@ from specdec.steering.load import Activity, Load
 from specdec.steering.predictions import RequestProgress
 
 CHOOSE_EVERY = PRIOR_ROUNDS
-"""Rounds from one choice to the next while the request speculates; fewer hardly change it."""
+"""Rounds from one choice to the next while the request speculates; fewer would hardly change the
+estimates."""
 
 TRIAL_ROUNDS = 2 * CHOOSE_EVERY
 """Rounds of a trial, or its plain steps."""
@@ -27,8 +28,8 @@ FIRST_PLAIN_TOKENS = 64
 
 NUM_TO_LOOK_BACK = FIRST_PLAIN_TOKENS + 2 * CHOOSE_EVERY
 """Most recent tokens searched for copies that could have been used: those since the last choice,
-and those of a copy that was still going on then. With n requests in flight each of them looks with
-probability 1/n."""
+and those of a copy that was still going on then. With n requests in flight each of them looks back
+with probability 1/n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class RoundResult:
     """Rows of the pass: the draft tokens and one."""
     candidate: Candidate | None = None
     """Draft engine or head that drafted while the round ran; None if neither did."""
-    num_drafted: int = 0
+    num_draft_tokens: int = 0
     """Draft tokens from `candidate`."""
     draft_s: float = 0.0
     """Seconds spent waiting for a draft engine; 0 for a head."""
@@ -82,16 +83,17 @@ class RequestSteering:
         """Draft engines that have read the prompt."""
         self._seconds, self._num_tokens = 0.0, 0
 
-    def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
-        """Return the choice for the round that begins; if it is off, `num_plain` says how long.
+    def choose(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
+        """Return the choice for the round that begins, after choosing anew if `is_due`.
 
-        `can_read`: whether a head has read the whole context, or will read it with the prompt.
+        If the choice is off, it holds for `num_plain` tokens. `can_read`: whether a head has read
+        the whole context, or will read it with the prompt.
         """
         if self._choice is None:
             self._is_reading = True
-            self._load.read(1)
+            self._load.begin_reading()
         if self._choice is None or self.is_due:
-            self._choice = self._choose(num_context, num_left, can_read)
+            self._choice = self._choose_anew(num_context, num_left, can_read)
         return self._choice
 
     @property
@@ -112,8 +114,8 @@ class RequestSteering:
     def learn_round(self, result: RoundResult) -> None:
         """Learn from a round."""
         is_off = self._choice is not None and self._choice.is_off
-        num_steps = max(1, result.num_tokens) if is_off else 1
-        self._num_left_of_choice -= num_steps
+        num_passes = max(1, result.num_tokens) if is_off else 1
+        self._num_left_of_choice -= num_passes
         is_first = self._num_rounds == 0
         self._num_rounds += 1
         self._end_reading()
@@ -127,7 +129,7 @@ class RequestSteering:
             return
         self._seconds += result.seconds
         self._num_tokens += result.num_tokens
-        self._learn(result, is_off, num_steps)
+        self._learn(result, is_off, num_passes)
 
     @property
     def looks_back(self) -> bool:
@@ -166,14 +168,14 @@ class RequestSteering:
     def _end_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._load.read(-1)
+            self._load.end_reading()
 
     def _become(self, activity: Activity | None) -> None:
         if activity != self._activity:
             self._load.change(self._activity, activity)
             self._activity = activity
 
-    def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
+    def _choose_anew(self, num_context: int, num_left: int, can_read: bool) -> Choice:
         self._num_inflight = self._load.num_inflight
         if self._is_control:
             self._num_left_of_choice = num_left
@@ -204,9 +206,9 @@ class RequestSteering:
         self._num_left_of_choice = self._num_plain if chosen.is_off else CHOOSE_EVERY
         return chosen
 
-    def _learn(self, result: RoundResult, is_off: bool, num_steps: int) -> None:
+    def _learn(self, result: RoundResult, is_off: bool, num_passes: int) -> None:
         load, candidate = self._load, result.candidate
-        # With n requests in flight each reports one round in n, which is enough together.
+        # With n requests in flight each reports one round in n; together that is enough.
         num_inflight = load.num_inflight
         is_reported = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
         if candidate is not None and not candidate.is_head and candidate.name not in self._readers:
@@ -215,9 +217,9 @@ class RequestSteering:
         elif is_reported and result.is_clean:
             choice = OFF_CHOICE if is_off else COPY_CHOICE
             if candidate is not None:
-                choice = Choice(candidate.name, result.num_drafted)
+                choice = Choice(candidate.name, result.num_draft_tokens)
             step = load.step(choice, result.num_context)
-            self._controller.learn_step(step, result.seconds / num_steps)
+            self._controller.learn_step(step, result.seconds / num_passes)
         results = result.draft_results
         if not self.looks_back:
             results = tuple(each for each in results if not each.drafter.is_copy)

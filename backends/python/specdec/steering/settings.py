@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.errors import ConfigurationError
-from specdec.steering.modes import AUTO, MODES, SCHEDULE, Rule, parse_schedule
+from specdec.steering.modes import AUTO_MODE, MODES, SCHEDULE_MODE, Rule, parse_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class ControlSettings:
     """The operator's settings of the controller. Invalid values raise ConfigurationError."""
 
     # The metadata `name` is the name of the parameter in config.pbtxt.
-    mode: str = field(default=AUTO, metadata={"name": "speculation"})
+    mode: str = field(default=AUTO_MODE, metadata={"name": "speculation"})
     """Mode for requests that leave drafter and k open. `auto`: choices by measurement. `fixed`: the
     default drafter with its configured k. `off`: no speculation. `schedule`: the default drafter
     with k from `speculation_schedule`. `article`: the default drafter, switched on above 0.6
@@ -35,7 +35,7 @@ class ControlSettings:
             raise ConfigurationError(
                 f"control_share must be from 0 to 0.5; given {self.control_share:g}"
             )
-        if (self.mode == SCHEDULE) != bool(self.rules):
+        if (self.mode == SCHEDULE_MODE) != bool(self.rules):
             raise ConfigurationError(
                 "speculation_schedule and speculation = schedule belong together; given "
                 f"{self.schedule!r} and {self.mode!r}"

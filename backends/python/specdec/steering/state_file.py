@@ -2,8 +2,8 @@
 
 A new file is written under another name and renamed, so that a crash leaves the old one. The file
 carries the signature of the engines and drafters that were measured, and is refused for others.
-From another machine's file only acceptance is taken, no times. For a drafter with other weights
-than then, for example after training, only times are taken.
+From another machine's file only acceptance is taken, no times. For a drafter whose weights have
+changed since, for example by training, only times are taken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,20 @@ FORMAT = "means 2"
 """Name of the file's format; a change of the format needs another name."""
 
 
-class Recalled(Enum):
-    """The measurements taken from a file."""
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """The measurements in a state file that hold for a deployment."""
 
-    NOTHING = "no file"
-    ACCEPTANCE = "acceptance"
-    ALL = "acceptance and times"
+    acceptance: AcceptanceEstimates
+    """Without the drafters in `replaced`."""
+    costs: CostEstimates | None
+    """None if another machine was measured."""
+    saved_s: float
+    """Time of writing in seconds since the epoch; 0 if it is not finite."""
+    machine: str
+    """The machine that was measured."""
+    replaced: frozenset[str]
+    """Drafters whose weights have changed since the file was written."""
 
 
 class StateFileMismatchError(Exception):
@@ -50,14 +58,14 @@ class StateFile:
         """Name the file, and the deployment that it must come from.
 
         `signature` identifies the engines and drafters, `machine` the machine they run on.
-        `weights` returns an identifier of the weights now served, by drafter.
+        `weights` returns an identifier of the weights now served, by drafter; it may raise OSError.
         """
         self.path, self.machine = path, machine
         self._signature = signature
         self._weights = weights
 
     @classmethod
-    def found(cls, path: Path) -> StateFile:
+    def as_written(cls, path: Path) -> StateFile:
         """Return the file, for the deployment that wrote it. Raises StateFileMismatchError."""
         content = _read(path)
         if content is None:
@@ -65,7 +73,7 @@ class StateFile:
         try:
             return cls(path, str(content["signature"]), str(content["machine"]))
         except (KeyError, TypeError) as error:
-            raise StateFileMismatchError(f"{path} keeps no measurements") from error
+            raise StateFileMismatchError(f"{path} is no state file") from error
 
     def save(self, controller: Controller) -> None:
         """Write what the controller has learned. Raises OSError."""
@@ -82,60 +90,48 @@ class StateFile:
         new.write_text(json.dumps(content), "utf-8")
         new.replace(self.path)
 
-    @property
-    def saved_s(self) -> float:
-        """Time of writing in seconds since the epoch; 0 if the file cannot be read."""
-        try:
-            found = float(_read(self.path)["saved_s"])
-        except (StateFileMismatchError, ValueError, KeyError, TypeError):
-            return 0.0
-        return found if math.isfinite(found) else 0.0
+    def read(self, as_of_s: float | None = None) -> Measurements | None:
+        """Return the file's measurements; None without a file. Raises StateFileMismatchError.
 
-    @property
-    def replaced(self) -> frozenset[str]:
-        """Drafters whose weights have changed since the file; none without a file.
-
-        Raises StateFileMismatchError.
-        """
-        content = _read(self.path)
-        return frozenset() if content is None else self._replaced(content)
-
-    def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
-        """Give the file's measurements to the controller, and return which were taken.
-
-        Raises StateFileMismatchError, with nothing taken. The file's times replace those that the
-        controller has. Of two acceptance estimates the one from more rounds is kept; those of
-        drafters in `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch,
-        from which the acceptance estimates decay; by default, the time of their newest round.
+        `as_of_s` is the time, in seconds since the epoch, from which the acceptance estimates
+        decay; by default, the time of their newest round.
         """
         content = _read(self.path)
         if content is None:
-            return Recalled.NOTHING
+            return None
         try:
             if (content["format"], content["signature"]) != (FORMAT, self._signature):
                 raise StateFileMismatchError(
-                    f"{self.path} is of other engines or drafters, or of another release; "
-                    "measuring starts anew"
+                    f"{self.path} was written for other engines or drafters, or by another "
+                    "release; measuring starts anew"
                 )
             acceptance = AcceptanceEstimates.of_state(content["acceptance"], as_of_s)
             # Times do not fade while the server is off: the machine is the same.
             costs = CostEstimates.of_state(content["costs"], time.time())
-            has_times = content["machine"] == self.machine
-            for drafter in self._replaced(content):
-                acceptance.forget(drafter)
+            saved_s, machine = float(content["saved_s"]), str(content["machine"])
+            replaced = self._replaced(content["weights"])
+        except OSError as error:
+            raise StateFileMismatchError(
+                f"{self.path} is not used, because the weights served now are unknown: {error}"
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateFileMismatchError(
                 f"{self.path} is damaged ({error}); measuring starts anew"
             ) from error
-        controller.take(acceptance, costs if has_times else None)
-        return Recalled.ALL if has_times else Recalled.ACCEPTANCE
+        for drafter in replaced:
+            acceptance.forget(drafter)
+        return Measurements(
+            acceptance=acceptance,
+            costs=costs if machine == self.machine else None,
+            saved_s=saved_s if math.isfinite(saved_s) else 0.0,
+            machine=machine,
+            replaced=replaced,
+        )
 
-    def _replaced(self, content: Any) -> frozenset[str]:
+    def _replaced(self, weights: Mapping[str, str]) -> frozenset[str]:
         served = self._weights()
         return frozenset(
-            drafter
-            for drafter, weights in content["weights"].items()
-            if served.get(drafter, weights) != weights
+            drafter for drafter, each in weights.items() if served.get(drafter, each) != each
         )
 
 

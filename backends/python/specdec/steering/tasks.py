@@ -29,7 +29,7 @@ class TaskReport:
 
 
 @dataclass(slots=True)
-class Task:
+class TaskState:
     """The state of one task. Callers hold the controller's lock."""
 
     label: str
@@ -38,8 +38,9 @@ class Task:
     answers: Mean = field(default_factory=Mean)
     """Mean tokens of an answer after its first round."""
     num_routed: int = 0
-    """Rounds of the drafter that the operator names for the task."""
+    """Rounds in which the drafter that the operator names for the task was asked."""
     drafters: set[str] = field(default_factory=set)
+    """Names of the drafters that were asked, without the copy drafters."""
     _control_group: ControlGroup = field(default_factory=ControlGroup)
     _choice: Choice | None = None
     _estimated_gain: float = 1.0
@@ -47,6 +48,7 @@ class Task:
 
     def answered(self, seconds: float, num_tokens: int, *, is_control: bool | None) -> None:
         """Add a request that ran to its end: see `Controller.learn_request`."""
+        # The time does not change, so only newer answers reduce the weight of older ones.
         self.answers.add(float(num_tokens), self.answers.last_s)
         if is_control is not None:
             self._control_group.add(seconds, num_tokens, is_plain=is_control)

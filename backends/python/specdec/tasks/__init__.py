@@ -1,1 +1,1 @@
-"""The task of a request that names none, by rules on its words."""
+"""Derive the task of a request that names none, by rules on its words."""

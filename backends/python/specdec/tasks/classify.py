@@ -1,4 +1,4 @@
-"""The task of a request that names none, by rules on the words in it."""
+"""Derive the task of a request that names none, by rules on its words."""
 
 from __future__ import annotations
 

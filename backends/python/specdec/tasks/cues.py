@@ -158,9 +158,9 @@ WORDS = (
         en anglais, ins englische, into german, into french, into spanish, into italian,
         into dutch, in german, in french, in spanish, in italian, to german, to french, to
         spanish, english version, english please, in inglese, english for, englische,
-        english translation, english equivalent, in het engels, naar het, subtitle,
+        english translation, english equivalent, naar het, subtitle,
         subtitles, mean in, an english, englisch, german to, french to, spanish to, dutch
-        to, italian to, portuguese, into plain english
+        to, italian to, portuguese
         """,
     ),
     _cues(
@@ -228,7 +228,7 @@ WORDS = (
         altogether, square, twice, how much, how far, speed, sum of, times as, digits,
         digit, formula, angle, area, volume, as many, puzzle, rectangle, cube, of what, word
         problem, chance, binary, dividing, odd, intersection, line, lines, in all,
-        intervals, infinity, arithmetic, mean, does each, smallest, at what, what fraction,
+        intervals, infinity, mean, does each, smallest, at what, what fraction,
         real, find all, what day, least, weighs, socks
         """,
     ),
@@ -266,7 +266,7 @@ WORDS = (
         """
         court, terms, notice, consent, provision, party, parties, binding, rights, personal
         data, employer, employee, employment, seller, buyer, terminate, termination,
-        obligations, waive, waiver, claim, claims, vendor, supplier, company may, written
+        waive, waiver, claim, claims, vendor, supplier, company may, written
         notice, judge, deposit, reasonable, ownership, will says, privacy, compliance,
         policy says, dismissed, fair
         """,
@@ -298,7 +298,7 @@ WORDS = (
         polite, policy, from you, passenger, chat, do i, i've been, membership, hotel,
         service, answer them, printer, wants to, i ordered, i bought, our, your, user, asks,
         says, apologising, explain to, store, store's, platform, fee, tickets, mail, update,
-        keeps, my order, offer, answer, battery, i've, buyer, member, subscriber, please
+        keeps, offer, answer, battery, i've, buyer, member, subscriber, please
         help, sorry, expired
         """,
     ),
@@ -346,7 +346,7 @@ WORDS = (
         between, capital of, what was, where is, where does, history of, explain why, who
         was, what does, what causes, when was, how is, how are, invented, what happens,
         meaning of, source, does the, the text, explain, compare, excerpt, document, extract
-        from, tell me why, which one, how long, symptoms, population of, substitute for,
+        from, which one, how long, symptoms, population of, substitute for,
         leaflet, is there, worth it, versus, can you, vitamins, tallest, deepest, largest,
         oldest, highest, country, planet, species, climate, statement, passage
         """,

@@ -10,16 +10,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
 from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
-from specdec.token_texts import read_token_texts
+from specdec.torch_engine.banned_texts import BannedTexts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduling.failures import failure_of, send_last
@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _Action = Callable[[Scheduler], None]
 
-BANNED_TEXTS_KEPT = 256
-"""Largest number of prepared lists of bad texts. Each round of a request sends its list again."""
 
 IDLE_BEAT_S = 0.5
 """Seconds between two heartbeats of an engine that waits for work."""
@@ -57,7 +55,7 @@ class EngineSettings:
     weight_dtype: str = "auto"
     """`auto`, `int8` or `int8_if_native` (see LlamaModel). `int8` quantises the matrices on a CPU,
     which halves the memory traffic and changes tokens."""
-    head: Path | None = None
+    drafting_head_dir: Path | None = None
     """Directory of the checkpoint of a drafting head, EAGLE-3 or Medusa; None for no head."""
 
 
@@ -68,66 +66,53 @@ class TorchEngine:
     thread "bad texts" if the task fails before it is queued.
     """
 
-    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_HEARTBEAT) -> None:
-        """Load the checkpoint; `pulse` reports to the server's supervisor that the loop still runs.
+    def __init__(self, settings: EngineSettings, heartbeat: Heartbeat = NO_HEARTBEAT) -> None:
+        """Load the checkpoint; `heartbeat` tells the server's supervisor that the loop still runs.
 
         Raises ConfigurationError if the checkpoint cannot be served.
         """
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._inbox: queue.SimpleQueue[_Action] = queue.SimpleQueue()
         self._entry = threading.Lock()
         self._stopping = False
-        self._checkpoint = settings.checkpoint
-        self._vocabulary: Vocabulary | None = None
-        self._vocab_size = 0
-        self._banned: dict[tuple[str, ...], BannedText] = {}
-        """Prepared lists of bad texts, least recently used first; guarded by `_entry`."""
-        self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
-        self._num_preparing = 0
-        """Tasks given to `_preparer` and not yet queued; guarded by `_entry`."""
-        self._prepared = threading.Condition(self._entry)
-        loaded: Future[None] = Future()
+        # Its result is set once the model is loaded.
+        vocab_size: Future[int] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
+            target=self._run, args=(settings, vocab_size), name="torch-engine", daemon=True
         )
         self._thread.start()
-        loaded.result()
+        self._banned_texts = BannedTexts(settings.checkpoint, vocab_size.result())
 
     def submit(self, task: Task, receive: Receiver) -> None:
         """Queue a task; `receive` gets its outputs, and the last one has `is_final` set.
 
-        A new list of bad texts is prepared on another thread, because searching the whole
-        vocabulary would delay other tasks too long. The task ends with UnsupportedError if the
-        checkpoint's tokenizer is missing or unknown. Raises EngineFailedError once the engine is
-        shutting down or its loop has ended.
+        A new list of bad texts is prepared first, on another thread. The task ends with
+        UnsupportedError if the checkpoint's tokenizer is missing or unknown. Raises
+        EngineFailedError once the engine is shutting down or its loop has ended.
         """
         texts = task.params.bad_texts
         if not texts:
             self._enqueue(task, receive)
-            return
-        with self._entry:
-            if self._stopping:
-                raise _shutting_down()
-            banned = self._banned.pop(texts, None)
-            if banned is None:
-                self._num_preparing += 1
-                self._preparer.submit(self._prepare, task, receive)
-                return
-            self._banned[texts] = banned
-        self._enqueue(replace(task, banned=banned), receive)
+        elif (banned := self._banned_texts.find(texts)) is not None:
+            self._enqueue(replace(task, banned=banned), receive)
+        else:
+            with self._entry:
+                if self._stopping:
+                    raise _shutting_down()
+                self._banned_texts.run(partial(self._prepare, task, receive))
 
     def _prepare(self, task: Task, receive: Receiver) -> None:
+        if self._stopping:
+            send_last(receive, TaskOutput((), error=_shutting_down()))
+            return
         try:
-            self._enqueue(replace(task, banned=self._banned_of(task.params.bad_texts)), receive)
+            banned = self._banned_texts.prepare(task.params.bad_texts)
+            self._enqueue(replace(task, banned=banned), receive)
         except SpecdecError as error:
             send_last(receive, TaskOutput((), error=error))
         except Exception as error:
             logger.exception("bad texts could not be prepared")
             send_last(receive, TaskOutput((), error=failure_of("preparing bad texts", error)))
-        finally:
-            with self._entry:
-                self._num_preparing -= 1
-                self._prepared.notify_all()
 
     def _enqueue(self, task: Task, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
@@ -144,22 +129,6 @@ class TorchEngine:
 
         self._post(add)
 
-    def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        """Return the prepared list of bad texts, and keep it; called on "bad texts" only."""
-        with self._entry:
-            if self._stopping:
-                raise _shutting_down()
-            banned = self._banned.get(texts)
-        if banned is None:
-            if self._vocabulary is None:
-                self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
-            banned = BannedText([text.encode() for text in texts], self._vocabulary)
-            with self._entry:
-                if len(self._banned) >= BANNED_TEXTS_KEPT:
-                    del self._banned[next(iter(self._banned))]
-                self._banned[texts] = banned
-        return banned
-
     def cancel(self, request_id: str) -> None:
         """End the tasks with this id before their next pass; an unknown id is no error.
 
@@ -173,9 +142,9 @@ class TorchEngine:
             if self._stopping:
                 raise _shutting_down()
             self._put(cancel)
-            if self._num_preparing:
+            if self._banned_texts.has_jobs:
                 # The task may still wait for its bad texts. This cancels it after it is queued.
-                self._preparer.submit(self._post, cancel)
+                self._banned_texts.run(partial(self._post, cancel))
 
     def close(self, timeout_s: float = 10.0) -> None:
         """End all tasks and threads, and wait for them at most `timeout_s` seconds."""
@@ -183,10 +152,9 @@ class TorchEngine:
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
-            self._preparer.shutdown(wait=False)
-            self._prepared.wait_for(lambda: not self._num_preparing, timeout_s)
+        self._banned_texts.close(timeout_s)
         self._thread.join(max(0.0, end_s - time.monotonic()))
-        self._pulse.close()
+        self._heartbeat.close()
 
     def _post(self, action: _Action) -> None:
         # Under the lock, so that nothing is queued after the last action of `close`.
@@ -196,26 +164,25 @@ class TorchEngine:
             self._put(action)
 
     def _put(self, action: _Action) -> None:
-        self._pulse.task_queued()
+        self._heartbeat.task_queued()
         self._inbox.put(action)
 
     def _take(self, scheduler: Scheduler, timeout_s: float | None = None) -> None:
         """Run the next action; raise queue.Empty if none comes within `timeout_s` seconds."""
         action = self._inbox.get(timeout=timeout_s)
-        self._pulse.task_taken()
+        self._heartbeat.task_taken()
         action(scheduler)
 
-    def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
+    def _run(self, settings: EngineSettings, vocab_size: Future[int]) -> None:
         # PyTorch is used on this thread only, even for loading. A second thread with OpenMP workers
         # makes libgomp stop spinning, and then every step takes a third longer.
         try:
             scheduler = _load(settings)
-            self._vocab_size = scheduler.vocab_size
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
-            loaded.set_exception(error)
+            vocab_size.set_exception(error)
             return
-        self._pulse.enter(State.SERVING)
-        loaded.set_result(None)
+        self._heartbeat.enter(State.SERVING)
+        vocab_size.set_result(scheduler.vocab_size)
         try:
             while not self._stopping:
                 self._go_round(scheduler)
@@ -223,23 +190,22 @@ class TorchEngine:
         except BaseException as failure:
             # No pass will follow: waiting clients get an error, the supervisor starts a new server.
             logger.exception("the engine's loop has ended")
-            self._pulse.enter(State.FAILED)
+            self._heartbeat.enter(State.FAILED)
             last_word = EngineLostError(f"the engine's loop has ended: {type(failure).__name__}")
             with self._entry:
                 self._stopping = True
-        while not self._inbox.empty():
-            self._take(scheduler)
+        self._take_all(scheduler)
         scheduler.fail_all(last_word)
 
     def _go_round(self, scheduler: Scheduler) -> None:
         """Run the queued actions and one pass; if idle, wait up to IDLE_BEAT_S for an action."""
-        self._pulse.beat(is_working=scheduler.has_work)
+        self._heartbeat.beat(is_working=scheduler.has_work)
         if not scheduler.has_work:
             try:
                 self._take(scheduler, IDLE_BEAT_S)
             except queue.Empty:
                 return
-            self._pulse.beat(is_working=True)
+            self._heartbeat.beat(is_working=True)
         self._take_in(scheduler)
         try:
             scheduler.step()
@@ -249,16 +215,18 @@ class TorchEngine:
 
     def _take_in(self, scheduler: Scheduler) -> None:
         """Run all queued actions, and wait for rounds that the scheduler expects soon."""
-        while True:
-            while not self._inbox.empty():
-                self._take(scheduler)
-            wait_s = scheduler.wait_s
-            if wait_s <= 0.0:
-                return
+        self._take_all(scheduler)
+        scheduler.forget_absent_callers()
+        while (wait_s := scheduler.wait_s) > 0.0:
             try:
                 self._take(scheduler, wait_s)
             except queue.Empty:
                 return
+            self._take_all(scheduler)
+
+    def _take_all(self, scheduler: Scheduler) -> None:
+        while not self._inbox.empty():
+            self._take(scheduler)
 
 
 def _shutting_down() -> EngineFailedError:
@@ -281,7 +249,7 @@ def _load(settings: EngineSettings) -> Scheduler:
         settings.kernels,
         settings.weight_dtype,
         settings.num_threads,
-        settings.head,
+        settings.drafting_head_dir,
     )
     if settings.limits.max_seq_len > model.config.max_position:
         raise ConfigurationError(

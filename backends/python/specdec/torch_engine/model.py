@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from specdec.acceptance.sampling import Draw
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.heads.weights import Eagle3Weights, load_head
 from specdec.torch_engine.layers import weights
 from specdec.torch_engine.layers.decoder import Rows
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.parts import assemble, choose_kernels
 
 MIN_ROWS_OUT = 2
@@ -47,7 +48,7 @@ class LlamaModel:
         kernels: str = "auto",
         weight_dtype: str = "auto",
         num_threads: int = 0,
-        head: Path | None = None,
+        drafting_head_dir: Path | None = None,
     ) -> None:
         """Load the checkpoint in `directory`.
 
@@ -60,23 +61,25 @@ class LlamaModel:
         - `weight_dtype`: `auto` leaves the matrices in `dtype`. `int8` quantises them and needs
           native kernels. `int8_if_native` quantises them if native kernels run.
         - `num_threads`: threads on a CPU; 0 for PyTorch's choice.
-        - `head`: directory of a drafting head. Native kernels quantise an EAGLE-3 head and the
-          output matrix of a Medusa head at any `weight_dtype`.
+        - `drafting_head_dir`: directory of a drafting head. Native kernels quantise an EAGLE-3
+          head and the output matrix of a Medusa head at any `weight_dtype`.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
         chosen = choose_kernels(kernels, weight_dtype, self.config, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
         head_weights = None
-        if head is not None:
-            head_weights = load_head(head, self.config, loaded.head_rows, device, dtype)
+        if drafting_head_dir is not None:
+            head_weights = load_head(
+                drafting_head_dir, self.config, loaded.head_rows, device, dtype
+            )
         self._parts = assemble(
             chosen, self.config, loaded, device, weight_dtype, num_threads, head_weights
         )
-        self._decoder, self.head = self._parts.decoder, self._parts.head
+        self._decoder, self.output_head = self._parts.decoder, self._parts.output_head
         size = self._decoder.block_size
-        num_more = isinstance(head_weights, Eagle3Weights)
-        self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size, num_more)
+        num_head_layers = 1 if isinstance(head_weights, Eagle3Weights) else 0
+        self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size, num_head_layers)
         self.drafting_head = self._parts.drafting_head
         self.sampler = self._parts.sampler
 

@@ -5,6 +5,7 @@ They are compiled for a CPU, run as CUDA graphs, or call PyTorch's operations.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -13,16 +14,24 @@ from specdec.errors import ConfigurationError
 from specdec.torch_engine import gpu, native
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.heads.eagle3 import Eagle3Head
-from specdec.torch_engine.heads.interface import Head as DraftingHead
+from specdec.torch_engine.heads.interface import DraftingHead
 from specdec.torch_engine.heads.medusa import MedusaHead
 from specdec.torch_engine.heads.torch_eagle3 import TorchEagle3
 from specdec.torch_engine.heads.weights import Eagle3Weights, MedusaWeights
 from specdec.torch_engine.layers.decoder import Decoder
 from specdec.torch_engine.layers.kv_cache import KVCache
-from specdec.torch_engine.layers.output_head import Head, Output, TorchOutput
+from specdec.torch_engine.layers.output_head import Output, OutputHead, TorchOutput
 from specdec.torch_engine.layers.torch_decoder import TorchDecoder
 from specdec.torch_engine.layers.weights import ModelWeights
 from specdec.torch_engine.sampler import Sampler
+
+KERNELS = ("auto", "native", "torch", "graph")
+"""Values of the parameter `kernels`, as LlamaModel explains them."""
+
+WEIGHT_DTYPES = ("auto", "int8", "int8_if_native")
+"""Values of the parameter `weight_dtype`, as LlamaModel explains them."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Parts:
     """A decoder, and the parts that turn its hidden states into tokens."""
 
     decoder: Decoder
-    head: Head
+    output_head: OutputHead
     sampler: Sampler
     chained_steps: gpu.ChainedSteps | None = None
     """Generates several tokens before the host reads any; None unless the kernels are `graph`."""
@@ -58,11 +67,31 @@ def choose_kernels(
     """Return the kernels to use: `native`, `graph` or `torch`.
 
     `kernels` and `weight_dtype` are described at LlamaModel. Raises ConfigurationError if one of
-    them is unknown, or if it needs native kernels and they cannot run here.
+    them is unknown, or if it needs native kernels and they cannot run here. If `auto` takes
+    `torch` for bfloat16 on a CPU, the reason is logged.
     """
-    if native.is_wanted(kernels, weight_dtype, config, device, dtype):
+    for name, given, known in (
+        ("kernels", kernels, KERNELS),
+        ("weight_dtype", weight_dtype, WEIGHT_DTYPES),
+    ):
+        if given not in known:
+            raise ConfigurationError(f"{name} must be one of {known}; given {given!r}")
+    excludes_native, needs_native = kernels in {"graph", "torch"}, weight_dtype == "int8"
+    if excludes_native and not needs_native:
+        return kernels
+    reason = f"kernels is {kernels}" if excludes_native else native.obstacle(config, device, dtype)
+    if reason is None:
         return "native"
-    return "graph" if kernels == "graph" else "torch"
+    if needs_native:
+        raise ConfigurationError(
+            f"weight_dtype is {weight_dtype}, which only the compiled kernels multiply "
+            f"(kernels auto or native, device cpu, dtype bfloat16): {reason}"
+        )
+    if kernels == "native":
+        raise ConfigurationError(f"kernels is native, which cannot run here: {reason}")
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        logger.warning("the CPU runs PyTorch's operations, at less than half the speed: %s", reason)
+    return "torch"
 
 
 def assemble(
@@ -93,11 +122,11 @@ def assemble(
             torch.set_num_threads(num_threads)
         decoder = TorchDecoder(config, weights, taps)
     rows, tokens = weights.head_rows, weights.token_of_head_row
-    head = Head(rows, tokens, config.vocab_size, decoder.output(rows))
-    drafting = None
+    output_head = OutputHead(rows, tokens, config.vocab_size, decoder.output(rows))
+    drafting_head = None
     if head_weights is not None:
-        drafting = _drafting_head(kernels, config, weights, head_weights, num_threads)
-    return Parts(decoder, head, Sampler(head), drafting_head=drafting)
+        drafting_head = _drafting_head(kernels, config, weights, head_weights, num_threads)
+    return Parts(decoder, output_head, Sampler(output_head), drafting_head=drafting_head)
 
 
 def _drafting_head(
@@ -112,14 +141,15 @@ def _drafting_head(
         output: Output = TorchOutput(rows)
         if kernels == "native":
             output = native.quantised_output(rows, num_threads)
-        return MedusaHead(head_weights, Sampler(Head(rows, tokens, config.vocab_size, output)))
+        output_head = OutputHead(rows, tokens, config.vocab_size, output)
+        return MedusaHead(head_weights, Sampler(output_head))
     layer: native.NativeEagle3 | TorchEagle3
     if kernels == "native":
         layer = native.NativeEagle3(config, head_weights, weights.embedding, num_threads)
     else:
         layer = TorchEagle3(config, head_weights, weights.embedding)
-    head = Head(rows, tokens, config.vocab_size, layer.output(rows))
-    return Eagle3Head(layer, Sampler(head), head_weights.taps)
+    output_head = OutputHead(rows, tokens, config.vocab_size, layer.output(rows))
+    return Eagle3Head(layer, Sampler(output_head), head_weights.taps)
 
 
 def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.device) -> Parts:

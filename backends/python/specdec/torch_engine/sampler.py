@@ -15,11 +15,11 @@ from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.warping import warp
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
-from specdec.torch_engine.layers.output_head import Head
+from specdec.torch_engine.layers.output_head import OutputHead
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class DrawnToken:
     """A drawn token, with its logits and log-probabilities if the draw asks for them."""
 
     token: int
@@ -37,8 +37,8 @@ class Choice:
 Ranking = list[tuple[int, float]]
 """Tokens and their log-probabilities, the likeliest first."""
 
-NOT_DRAWN = Choice(-1)
-"""The choice at positions after a rejected draft token."""
+NOT_DRAWN = DrawnToken(-1)
+"""Stands for a token at a position after a rejected draft token."""
 
 
 def distribution_of(logits: Tensor) -> npt.NDArray[np.float64]:
@@ -50,7 +50,7 @@ def distribution_of(logits: Tensor) -> npt.NDArray[np.float64]:
 class Sampler:
     """Draws tokens; each depends on its own row, position and seed, not on the rest of the pass."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: OutputHead) -> None:
         self._head = head
 
     @torch.inference_mode()
@@ -73,15 +73,15 @@ class Sampler:
                 rankings[n] = _ranking(*own)
         others = [n for n, draw in enumerate(draws) if not draw.is_plain]
         if others:
-            races = _NoiseCache()
+            noise = NoiseCache()
             logits = self._head.logits(hidden[_at_least_two(others)])
             for n, row in zip(others, logits, strict=False):
-                rankings[n] = rank_tokens(row, draws[n], count, races)
+                rankings[n] = rank_tokens(row, draws[n], count, noise)
         return rankings
 
     @torch.inference_mode()
-    def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
-        """Draw tokens for chains of n draws in all; return the choices of each chain.
+    def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[DrawnToken]]:
+        """Draw tokens for chains of n draws in all; return the drawn tokens of each chain.
 
         `hidden` is [max(n, 2), hidden] float32, one row per draw, in order. The draws of a chain
         are for consecutive positions. Those after a rejected draft token may stay undrawn, as
@@ -94,26 +94,26 @@ class Sampler:
             return [[] for _ in chains]
         if all(draw.is_plain for chain in chains for draw in chain):
             tokens = iter(checked_tokens(self._head.most_likely(hidden), hidden))
-            return [[Choice(next(tokens)) for _ in chain] for chain in chains]
+            return [[DrawnToken(next(tokens)) for _ in chain] for chain in chains]
         ends = np.cumsum([len(chain) for chain in chains]).tolist()
         rows = [range(end - len(chain), end) for chain, end in zip(chains, ends, strict=True)]
         plain, others = (
             [n for n, chain in enumerate(chains) if chain and chain[0].is_plain is is_plain]
             for is_plain in (True, False)
         )
-        choices: list[list[Choice]] = [[] for _ in chains]
+        drawn: list[list[DrawnToken]] = [[] for _ in chains]
         if plain:
             numbers = [number for n in plain for number in rows[n]]
             asked = hidden[_at_least_two(numbers)]
             tokens = iter(checked_tokens(self._head.most_likely(asked), asked))
             for n in plain:
-                choices[n] = [Choice(next(tokens)) for _ in chains[n]]
+                drawn[n] = [DrawnToken(next(tokens)) for _ in chains[n]]
         if others:
             numbers = [number for n in others for number in rows[n]]
             logits = iter(self._head.logits(hidden[_at_least_two(numbers)]))
             for n in others:
-                choices[n] = _draw_chain([next(logits) for _ in chains[n]], chains[n])
-        return choices
+                drawn[n] = _draw_chain([next(logits) for _ in chains[n]], chains[n])
+        return drawn
 
 
 def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
@@ -132,16 +132,16 @@ def _not_finite() -> EngineFailedError:
     return EngineFailedError("the model's output for this request is not finite")
 
 
-def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
-    choices: list[Choice] = []
+def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[DrawnToken]:
+    drawn: list[DrawnToken] = []
     for row, draw in zip(rows, draws, strict=True):
-        choices.append(draw_token(row, draw))
-        if draw.draft_token is not None and draw.draft_token != choices[-1].token:
+        drawn.append(draw_token(row, draw))
+        if draw.draft_token is not None and draw.draft_token != drawn[-1].token:
             break
-    return choices + [NOT_DRAWN] * (len(draws) - len(choices))
+    return drawn + [NOT_DRAWN] * (len(draws) - len(drawn))
 
 
-def draw_token(logits: Tensor, draw: Draw) -> Choice:
+def draw_token(logits: Tensor, draw: Draw) -> DrawnToken:
     """Draw a token from `logits` [vocab] float32, which are overwritten.
 
     Among equal scores the lowest id wins. Raises EngineFailedError if the logits are not finite,
@@ -151,12 +151,12 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     # Any NaN logit makes this NaN.
     largest = logits.max()
     warped = warp(logits, draw)
-    scores = _NoiseCache().scores(warped, draw)
+    scores = NoiseCache().scores(warped, draw)
     best = scores.max()
     if not torch.isfinite(best):
         raise _reason_of_no_token(largest)
     token = int(torch.nonzero(scores == best)[0])
-    return Choice(token, warped if draw.keeps_logits else None, log_probs)
+    return DrawnToken(token, warped if draw.keeps_logits else None, log_probs)
 
 
 def _reason_of_no_token(largest: Tensor) -> SpecdecError:
@@ -172,9 +172,9 @@ def _reason_of_no_token(largest: Tensor) -> SpecdecError:
     )
 
 
-def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _NoiseCache) -> Ranking:
+def rank_tokens(logits: Tensor, draw: Draw, count: int, noise: NoiseCache) -> Ranking:
     """Rank one row as Sampler.rank does; `logits` [vocab] float32 are overwritten."""
-    scores = races.scores(warp(logits, draw), draw)
+    scores = noise.scores(warp(logits, draw), draw)
     if not draw.params.is_greedy:
         scores *= draw.params.temperature
     largest, tokens = torch.topk(scores, min(count, len(scores)))
@@ -187,7 +187,7 @@ def _ranking(tokens: Tensor, log_probs: Tensor) -> Ranking:
     return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
 
 
-class _NoiseCache:
+class NoiseCache:
     """The noise of draws, computed once for draws of the same seed and position."""
 
     def __init__(self) -> None:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.exact import Verdict
+from specdec.acceptance.modes import EXACT, compares_probabilities
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import ConfigurationError, InvalidRequestError
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.layers.kv_cache import TokenIds
-from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.sampler import DrawnToken
 
 NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
@@ -24,10 +25,10 @@ NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 class PathVerifier(Protocol):
     """The verification of a tree, once all its paths have run."""
 
-    def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
+    def add(self, path: Sequence[int], drawn: Sequence[DrawnToken]) -> Verdict | None:
         """Add a path that has run; return the verdict after the last path, else None.
 
-        `choices` are the target's draws after the context and after each node of `path`. Nodes
+        `drawn` are the target's tokens after the context and after each node of `path`. Nodes
         that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
         logits are no distribution.
         """
@@ -76,9 +77,8 @@ class Task:
     wants_logits: bool = False
     """Whether the output holds the warped logits that each token was drawn from. The target needs a
     draft model's logits to verify its tokens by probabilities."""
-    verification: str = "exact"
-    """`exact`, or the name of a rule in acceptance/rules.py. Greedy tasks are always verified by
-    comparing tokens."""
+    verification: str = EXACT
+    """Verification mode. Greedy tasks are always verified by comparing tokens."""
     draft_logits: npt.NDArray[np.float32] | None = None
     """[drafts, vocab] float32: the warped logits that the draft tokens were drawn from; None if the
     tokens were copied."""
@@ -111,7 +111,9 @@ class Task:
         if self.branch is not None:
             return self.branch.verifies_by_probability
         return (
-            self.verification != "exact" and len(self.draft_ids) > 0 and not self.params.is_greedy
+            compares_probabilities(self.verification)
+            and len(self.draft_ids) > 0
+            and not self.params.is_greedy
         )
 
 

@@ -10,7 +10,7 @@ from specdec.errors import SpecdecError
 
 
 def inform(text: str) -> None:
-    """Write an information."""
+    """Write a message at the level INFO."""
     pb_utils.Logger.log_info(f"[specdec] {text}")
 
 

@@ -37,7 +37,7 @@ def texts_of(request: Any) -> tuple[str, str]:
         return request.request_id(), request.parameters()
     except UnicodeDecodeError as error:
         raise InvalidRequestError(
-            f"the request's id and its parameters must be UTF-8; given: {error.object!r:.200}"
+            f"the request's id and its parameters must be UTF-8; given {error.object!r:.200}"
         ) from None
 
 

@@ -20,7 +20,7 @@ class QuantConfig:
         self.kv_cache_quant_algo = keywords.get("kv_cache_quant_algo")
 
     def to_dict(self) -> dict[str, str | None]:
-        """As a checkpoint's config.json has it."""
+        """Return the entries of a checkpoint's config.json."""
         return {
             name: getattr(value, "value", None)
             for name, value in (

@@ -66,4 +66,4 @@ def logits_after(checkpoint, text):
     """Return the logits [vocab] float32 of the token after `text`."""
     model = LlamaModel(checkpoint, 512, torch.device("cpu"))
     sequence = model.cache.acquire(text)
-    return model.head.logits(model.run([Segment(sequence, text, 1)]))[0].numpy()
+    return model.output_head.logits(model.run([Segment(sequence, text, 1)]))[0].numpy()

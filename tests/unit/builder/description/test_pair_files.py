@@ -24,7 +24,8 @@ from specdec.builder.description import (
     known_pairs,
     load_description,
 )
-from specdec.builder.description.loading import PAIRS_DIRECTORY, known_gpu, known_shape
+from specdec.builder.description.loading import GPUS_FILE, PAIRS_DIRECTORY, known_shape
+from specdec.builder.description.reading import read_toml
 from specdec.builder.errors import BuildError
 from specdec.builder.repository.pair_weights import load_pair
 
@@ -98,8 +99,8 @@ def test_unknown_pair_lists_the_known_ones():
     ("text", "message"),
     [
         ("[", r"p\.toml is not TOML"),
-        ('target = "x"', r"\[target\] must be a table; given: 'x'"),
-        ("drafts = 1\n[target]", "drafts must be a table; given: 1|lacks 'model'"),
+        ('target = "x"', r"\[target\] must be a table; given 'x'"),
+        ("drafts = 1\n[target]", "drafts must be a table; given 1|lacks 'model'"),
         (OWN.replace("num_layers = 2", "num_layers = true"), "num_layers must be a whole number"),
     ],
 )
@@ -121,7 +122,7 @@ def test_missing_file_is_named(tmp_path):
 
 def test_published_figures_of_a_gpu_and_of_a_padded_vocabulary():
     """H100 has 81559 MiB. Models of Qwen2.5 pad the same vocabulary to different sizes."""
-    assert known_gpu("H100-80GB").memory_mib == 81559
+    assert read_toml(GPUS_FILE)["H100-80GB"]["memory_mib"] == 81559
     assert [known_shape(f"Qwen2.5-{size}").vocab_size for size in ("3B", "7B")] == [151936, 152064]
     assert known_shape("Qwen2.5-3B").num_tokens == known_shape("Qwen2.5-7B").num_tokens
 
@@ -189,7 +190,7 @@ def test_check_exits_1_for_a_pair_that_cannot_be_built(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("target", "--checkpoint takes ENGINE=DIRECTORY; given: 'target'"),
+        ("target", "--checkpoint takes ENGINE=DIRECTORY; given 'target'"),
         ("other=x", "no engine 'other' in llama31_8b_1b; known: target, draft"),
     ],
 )

@@ -99,7 +99,7 @@ def test_assembly_refuses_another_target(target_dir: Path, tmp_path: Path) -> No
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"hidden_size": 64, "vocab_size": VOCAB}))
 
-    with pytest.raises(BuildError, match=r"hidden_size 48, given: 64"):
+    with pytest.raises(BuildError, match=r"hidden_size 48, given 64"):
         checkpoint.assemble(tmp_path / "draft", other, tmp_path / "whole")
 
 
@@ -404,9 +404,15 @@ def test_sampled_prompts_come_last_and_clean() -> None:
     ]
 
 
-def test_command_line_refuses_a_missing_target(tmp_path: Path) -> None:
-    """A wrong --target ends with exit code 2, before any work."""
+@pytest.mark.parametrize("command", ["distill", "eagle3", "medusa"])
+def test_command_line_refuses_a_missing_target(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong --target ends with exit status 1 and a message, before any work."""
     work = tmp_path / "work"
 
-    assert cli.main(["distill", "all", "--target", str(tmp_path), "--work", str(work)]) == 2
+    assert cli.main([command, "all", "--target", str(tmp_path), "--work", str(work)]) == 1
+
+    message = f"specdec build {command}: no model.safetensors in --target {tmp_path}\n"
+    assert capsys.readouterr().err == message
     assert not work.exists()

@@ -47,7 +47,7 @@ def save_head(kind: str) -> Callable[[Path, Path], None]:
         )
         moved(head)
         notes = {"training": {"train_head": kind == "medusa"}}
-        head_checkpoint.store(kind, head, target, out, notes)
+        head_checkpoint.store(head, target, out, notes)
         head_checkpoint.shrink(out)
 
     return save
@@ -127,6 +127,23 @@ def test_training_continues_from_the_stored_draft(store, command, small, tmp_pat
         assert tensors.keys() == again[name].keys()
         assert all(torch.equal(tensor, again[name][key]) for key, tensor in tensors.items())
     assert any(not torch.equal(tensor, onward[name]) for name, tensor in still.items())
+
+
+@pytest.mark.parametrize(
+    ("command", "own", "other"),
+    [
+        ("eagle3", "steps of the training-time test", "number of heads"),
+        ("medusa", "number of heads", "steps of the training-time test"),
+    ],
+)
+def test_help_describes_the_commands_own_steps(command, own, other, capsys):
+    """The help of one kind of head says nothing of the other kind."""
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+
+    text = " ".join(capsys.readouterr().out.split())
+    assert own in text
+    assert other not in text
 
 
 def test_training_uses_only_answers_of_the_named_kinds(tmp_path, capsys):

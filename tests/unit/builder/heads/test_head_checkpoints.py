@@ -17,6 +17,8 @@ from tests.unit.tiny_llama import HIDDEN, VOCAB, save_tiny_llama
 
 DRAFT_IDS = torch.arange(1, VOCAB, 3)
 NOTES = {"training": {"train_head": False}}
+WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
+"""File of the tensors of each kind of head, by which other engines find it."""
 EAGLE3_NAMES = {
     "fc.weight",
     "midlayer.self_attn.q_proj.weight",
@@ -70,8 +72,8 @@ def test_round_trip_keeps_every_bit(kind, is_small, train_head, target, tmp_path
     """Storing, shrinking, assembling and loading keep the bfloat16 bits and the draft ids."""
     head = make(kind, target, train_head=train_head)
     notes = {"training": {"train_head": train_head}}
-    checkpoint.store(kind, head, target, tmp_path / "stored", notes)
-    whole = (tmp_path / "stored" / checkpoint.WEIGHTS[kind]).read_bytes()
+    checkpoint.store(head, target, tmp_path / "stored", notes)
+    whole = (tmp_path / "stored" / WEIGHTS[kind]).read_bytes()
     if is_small:
         checkpoint.shrink(tmp_path / "stored")
     checkpoint.assemble(tmp_path / "stored", target, tmp_path / "again")
@@ -81,12 +83,12 @@ def test_round_trip_keeps_every_bit(kind, is_small, train_head, target, tmp_path
     assert torch.equal(loaded.draft_ids, DRAFT_IDS)
     for name, value in head.state_dict().items():
         assert torch.equal(value.bfloat16().float(), loaded.state_dict()[name]), name
-    assert (tmp_path / "again" / checkpoint.WEIGHTS[kind]).read_bytes() == whole
+    assert (tmp_path / "again" / WEIGHTS[kind]).read_bytes() == whole
 
 
 def test_eagle3_has_the_names_that_others_load(target, tmp_path):
     """Tensors, shapes and config.json are those of LlamaForCausalLMEagle3."""
-    checkpoint.store("eagle3", make("eagle3", target), target, tmp_path, NOTES)
+    checkpoint.store(make("eagle3", target), target, tmp_path, NOTES)
 
     tensors = load_file(tmp_path / "model.safetensors")
     config = json.loads((tmp_path / "config.json").read_text())
@@ -117,12 +119,12 @@ def test_eagle3_has_the_names_that_others_load(target, tmp_path):
 def test_add_head_names_what_a_head_lacks(kind, change, message, target, tmp_path, capsys):
     """The command ends with one line, and the target gets no head."""
     stored = tmp_path / "stored"
-    checkpoint.store(kind, make(kind, target), target, stored, NOTES)
+    checkpoint.store(make(kind, target), target, stored, NOTES)
     config = json.loads((stored / "config.json").read_text())
-    tensors = load_file(stored / checkpoint.WEIGHTS[kind])
+    tensors = load_file(stored / WEIGHTS[kind])
     change(config, tensors)
     (stored / "config.json").write_text(json.dumps(config))
-    save_file(tensors, stored / checkpoint.WEIGHTS[kind])
+    save_file(tensors, stored / WEIGHTS[kind])
 
     assert add_head(stored, target, tmp_path) == 1
 
@@ -132,7 +134,7 @@ def test_add_head_names_what_a_head_lacks(kind, change, message, target, tmp_pat
 
 def test_add_head_names_a_file_that_is_cut_off(target, tmp_path, capsys):
     """The message of an interrupted download names the file."""
-    checkpoint.store("eagle3", make("eagle3", target), target, tmp_path / "stored", NOTES)
+    checkpoint.store(make("eagle3", target), target, tmp_path / "stored", NOTES)
     weights = tmp_path / "stored" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
 
@@ -150,7 +152,7 @@ def add_head(head: Path, target: Path, directory: Path) -> int:
 
 def test_heads_of_other_targets_are_refused(target, tmp_path):
     """A head for another hidden size is refused, and the message names both sizes."""
-    checkpoint.store("medusa", make("medusa", target), target, tmp_path / "stored", NOTES)
+    checkpoint.store(make("medusa", target), target, tmp_path / "stored", NOTES)
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"hidden_size": 128, "vocab_size": VOCAB}))

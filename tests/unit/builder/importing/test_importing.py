@@ -16,6 +16,7 @@ from specdec.builder.errors import BuildError
 from specdec.builder.importing.gguf import _check_end
 from specdec.builder.importing.llama2c import import_llama2c
 from specdec.builder.importing.onnx_graph import read_graph
+from specdec.builder.importing.rotary_rows import in_halves
 from tests.unit.builder.tokenizer_files import PIECES, write_llama2c
 
 
@@ -78,6 +79,14 @@ def test_file_with_another_end_token_is_refused(gguf_file: Path) -> None:
 
     with pytest.raises(BuildError, match=r"end token is 2, but transformers .* reads 1"):
         _check_end(gguf_file, mistaken)
+
+
+def test_rows_of_a_gguf_file_are_reordered_into_halves():
+    """llama.cpp makes pairs of them: `LlamaModel.permute` in its convert_hf_to_gguf.py."""
+    rows = torch.randn(12, 5)
+    pairs = rows.numpy().reshape(3, 2, 2, 5).swapaxes(1, 2).reshape(12, 5).copy()
+
+    assert torch.equal(in_halves(torch.from_numpy(pairs), num_heads=3), rows)
 
 
 def test_imported_llama2c_model_has_the_same_logits_and_tokens(tmp_path):

@@ -22,8 +22,8 @@ def test_every_known_model_has_a_full_hash():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"registry": "ftp"}, "registry must be one of: pypi, npm; given: 'ftp'"),
-        ({"packages": ()}, "at least one package; given: none"),
+        ({"registry": "ftp"}, "registry must be one of: pypi, npm; given 'ftp'"),
+        ({"packages": ()}, "at least one package; given none"),
     ],
 )
 def test_bad_source_is_refused(changes, message):

@@ -21,7 +21,8 @@ from specdec.builder.description import (
     Speculation,
     load_description,
 )
-from specdec.builder.description.loading import known_gpu, known_shape, known_shapes
+from specdec.builder.description.loading import GPUS_FILE, known_shape, known_shapes
+from specdec.builder.description.reading import read_toml
 from specdec.builder.memory import combination, kv_shares, plan_memory, remedies
 from specdec.builder.memory.buffers import activation_bytes, buffer_bytes, kv_bytes_per_token
 from specdec.builder.memory.shares import DEFAULT_FRACTION, caches_in_turn
@@ -256,7 +257,8 @@ def devices(described):
 
 def test_an_8b_and_a_1b_fit_24_gb_together_with_two_changes():
     """No single change makes this pair small enough; FP8 and shorter sequences do."""
-    described = replace(load_description("llama31_8b_1b"), gpu=known_gpu("L4"))
+    gpu = Gpu("L4", **read_toml(GPUS_FILE)["L4"])
+    described = replace(load_description("llama31_8b_1b"), gpu=gpu)
 
     assert [each.what for each in combination(described)] == [
         "target: weights and KV cache in FP8",

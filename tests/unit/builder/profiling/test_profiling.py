@@ -29,7 +29,7 @@ from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
 from tests.server.support.live import MODEL_REPOSITORY
 from tests.unit.orchestrator_settings import settings_of
-from tests.unit.steering.test_state_file import taught
+from tests.unit.steering.test_state_file import learned_controller
 
 PROMPTS = [FilePrompt("Say one.", "counting"), FilePrompt("Say two.")]
 
@@ -106,8 +106,8 @@ def test_prompts_are_shipped_ones_or_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--streams", "0", "4"], "from 1 to the inflight_limit, 64; given: 0, 4"),
-        (["--streams", "65"], "given: 65"),
+        (["--streams", "0", "4"], "from 1 to the inflight_limit, 64; given 0, 4"),
+        (["--streams", "65"], "given 65"),
         (["--server", "localhost:8001"], "needs --state"),
         (["--server", "localhost:8001", "--state", "state.json"], "and --output"),
         (["--state", "state.json"], "belongs to --server"),
@@ -127,7 +127,7 @@ def test_bad_options_are_refused_before_a_server_starts(options, message, capsys
 def test_report_has_the_learned_times_and_acceptance(tmp_path):
     """The report shows them for a profile of any machine."""
     path = tmp_path / "profile.json"
-    StateFile(path, "pair", "another machine").save(taught(alpha=0.7))
+    StateFile(path, "pair", "another machine").save(learned_controller(alpha=0.7))
 
     settings = settings_of()
     text = report(path, settings, choices_of(settings), (1, 4))
@@ -143,7 +143,7 @@ def test_report_has_the_learned_times_and_acceptance(tmp_path):
 def test_drafter_that_never_drafted_is_named(tmp_path):
     """The report names a drafter without a round; a profile without any round is an error."""
     path, settings = tmp_path / "profile.json", settings_of(target_head_name="eagle3")
-    StateFile(path, "pair", "machine").save(taught(alpha=0.7))
+    StateFile(path, "pair", "machine").save(learned_controller(alpha=0.7))
     text = report(path, settings, choices_of(settings), (1,))
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["eagle3", "eagle3_tree"]
 

@@ -19,8 +19,9 @@ from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.heads import checkpoint as head_checkpoint
 from specdec.builder.heads import eagle3, medusa
+from specdec.builder.heads.kinds import Eagle3Settings, MedusaSettings
 from specdec.builder.heads.trainable import DraftHead
-from specdec.builder.refresh import gathering, learning, swapping
+from specdec.builder.refresh import gathering, learning, swapping, trial
 from specdec.builder.refresh.steps import Refresh, Subject
 from specdec.builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from specdec.builder.refresh.triton import Counters, Server, counters_of
@@ -56,7 +57,7 @@ def seen(num_rounds, rate, num_failures=0):
         (seen(400, 0.3, num_failures=6), False, None),
     ],
 )
-def test_trial_verdict(during, is_over, verdict):
+def test_only_a_failing_or_worse_draft_fails_its_trial(during, is_over, verdict):
     """A draft that fails or is clearly worse ends its trial early, a slightly worse one at the end.
 
     In every other case the new draft is kept.
@@ -154,6 +155,35 @@ def test_unreachable_server_leaves_the_old_version(model, tmp_path):
     assert [path.name for path in model.iterdir()] == ["1"]
 
 
+class FallingSilent(Server):
+    """A server that loads every version, and whose metrics page is gone after a few reads."""
+
+    pages = iter([seen(100, 0.3), replace(seen(140, 0.3), num_requests=17)])
+
+    def load(self, model):
+        """Load nothing."""
+
+    def counters(self, drafter):
+        """Return the next counters; raise BuildError after the last."""
+        found = next(self.pages, None)
+        if found is None:
+            raise BuildError("no page")
+        return found
+
+
+def test_trial_without_a_metrics_page_has_a_result(model, tmp_path, monkeypatch):
+    """The draft is rolled back, and the requests up to the last readable page are counted."""
+    monkeypatch.setattr(trial, "MAX_UNREADABLE_S", -1.0)
+    made = swapping.add_version(model, tmp_path / "new")
+
+    server = FallingSilent("http://127.0.0.1:9")
+    swapped = swapping.swap(model, "draft", made, [server], BEFORE, SETTINGS)
+
+    assert swapped.trial.verdict is Verdict.UNREADABLE
+    assert (swapped.version, swapped.num_requests) == (1, 7)
+    assert [path.name for path in model.iterdir()] == ["1"]
+
+
 def test_only_versions_made_by_a_refresh_are_removed(model, tmp_path):
     """The version before the newest stays to go back to, and so does version 1, made by others."""
     for _ in range(4):
@@ -206,7 +236,7 @@ def test_error_for_a_bad_prompt_file_names_file_and_line(tmp_path, line):
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"prompt": "Why is the grass green?"}) + f"\n{line}\n")
 
-    with pytest.raises(BuildError, match=r'mine\.jsonl, line 2: {"prompt": text} .* given: .*Why'):
+    with pytest.raises(BuildError, match=r'mine\.jsonl, line 2: {"prompt": text} .* given .*Why'):
         gathering.from_files([file])
     with pytest.raises(BuildError, match=r"nowhere\.jsonl cannot be read: .*No such file"):
         gathering.from_files([tmp_path / "nowhere.jsonl"])
@@ -316,7 +346,7 @@ def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, ki
         else medusa.start(old, ids, 2, 1, train_head=False)
     )
     notes = {"training": {"train_head": False}}
-    head_checkpoint.store(kind, made, old, tmp_path / "served", notes)
+    head_checkpoint.store(made, old, tmp_path / "served", notes)
 
     learner = DraftHead().continued(tmp_path / "served", new)
     DraftHead().write(learner, new, {}, tmp_path / "again")
@@ -328,6 +358,24 @@ def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, ki
     assert torch.equal(again.lm_head.weight, embedding_and_output_rows(new)[1][ids])
     assert not learner.module.lm_head.weight.requires_grad
     assert trained_on(tmp_path / "again") == fingerprint(new)
+
+
+def test_refreshed_head_is_trained_as_its_command_trains(tmp_path):
+    """The steps of an EAGLE-3 head and the weights of their losses are the command's defaults."""
+    shape = {"num_layers": 8, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": True}
+    shape["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    target = save_tiny_llama(tmp_path / "target", **shape)
+    ids, learners = torch.arange(9), []
+    for head in (eagle3.start(target, ids, False), medusa.start(target, ids, 2, 1, False)):
+        served = tmp_path / type(head).__name__
+        head_checkpoint.store(head, target, served, {})
+        learners.append(DraftHead().served(served, target))
+
+    found = [(learner.num_steps, learner.decay) for learner in learners]
+    assert found == [
+        (Eagle3Settings().num_steps, Eagle3Settings().step_decay),
+        (2, MedusaSettings().step_decay),
+    ]
 
 
 def test_refresh_begins_anew_after_a_run_of_another_release(tmp_path):

@@ -1,5 +1,6 @@
 """`specdec build add-draft`: draft models with the target's vocabulary and with another one."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -98,7 +99,48 @@ def test_draft_with_the_targets_vocabulary_needs_no_translation(repository, tmp_
     assert "exists; choose another name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["vote", "auto", "lookup", "a+b", "a,b", "", "a/b"])
+def cut_weights_off(draft):
+    """Remove the last bytes of the weights, as an interrupted download does."""
+    weights = draft / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+
+def remove_embedding(draft):
+    """Remove the embedding from the weights."""
+    tensors = load_file(draft / "model.safetensors")
+    del tensors["model.embed_tokens.weight"]
+    save_file(tensors, draft / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("damage", "translation", "message"),
+    [
+        (lambda draft: (draft / "model.safetensors").unlink(), "text", "holds no safetensors file"),
+        (lambda draft: (draft / "model.safetensors").unlink(), "tokens", "holds no safetensors"),
+        (cut_weights_off, "text", "model.safetensors ends before its tensors do"),
+        (cut_weights_off, "tokens", "model.safetensors ends before its tensors do"),
+        (remove_embedding, "tokens", "has no tensor model.embed_tokens.weight"),
+        (lambda draft: (draft / "tokenizer.json").write_text("{"), "text", "cannot be read"),
+    ],
+)
+def test_incomplete_cross_vocabulary_draft_is_refused(
+    damage, translation, message, repository, tmp_path, capsys
+):
+    """The command ends with one line, and the repository is left as it was."""
+    draft = save_tiny_llama(tmp_path / "draft", seed=1, eos_token_id=2)
+    write_byte_level(draft, ["a", "q"])
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 3}))
+    damage(draft)
+    before = sorted(repository.rglob("*"))
+
+    assert add(repository, "odd", draft, "--translation", translation) == 1
+
+    assert message in capsys.readouterr().err
+    assert sorted(repository.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["vote", "auto", "copy", "lookup", "a+b", "a,b", "", "a/b"])
 def test_reserved_or_malformed_name_is_refused(repository, name, capsys):
     """The repository is left as it was."""
     before = sorted(repository.rglob("*"))

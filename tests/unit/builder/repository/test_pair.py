@@ -61,7 +61,7 @@ def test_matching_pair_passes(tmp_path):
     [
         ({"vocab_size": 4}, "vocab_size must be the same; target: 3, draft: 4"),
         ({"eos_token_id": 0}, "eos_token_id must be the same; target: 2, draft: 0"),
-        ({"num_values": 900}, "at most 50% .* given: 900 of 1,000 .90%."),
+        ({"num_values": 900}, "at most 50% .* given 900 of 1,000 .90%."),
         ({"words": ("fox", "b")}, "different tokenizers: token .* of a probe text"),
     ],
 )

@@ -93,6 +93,17 @@ def test_engines_are_what_a_pair_needs(pair, installed, tmp_path):
     assert checkpoint["mapping"] == {"world_size": 2, "tp_size": 2, "pp_size": 1}
 
 
+def test_engines_are_returned_whatever_their_steps_are_named(pair, installed, tmp_path):
+    """Names are for people only."""
+    installed()
+    work = tmp_path / "work"
+    steps = [replace(step, name=f"step {n}") for n, step in enumerate(steps_of(pair, work))]
+
+    engines = compile_steps(steps, work)
+
+    assert engines == [work / "engines" / name for name in ("target", "draft")]
+
+
 def test_finished_steps_are_not_repeated(pair, installed, tmp_path, capsys):
     """A second run does nothing. With another max_draft_len it only builds the target again."""
     installed()

@@ -153,7 +153,7 @@ def test_branches_verified_by_probabilities_stay_separate():
     assert (run_single.parents, run_single.logits) == ((), None)
 
 
-def judged(tokens, parents, laws, seed=7, **fields):
+def task_to_verify(tokens, parents, laws, seed=7, **fields):
     """Return a task with a tree to verify by rejection; `laws` are draft logits [nodes, vocab]."""
     params = SamplingParams(temperature=1.0, seed=seed)
     return Task(
@@ -191,7 +191,7 @@ def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     tokens, parents = grow(once.tokens[:3], random)
     laws = random.normal(0, 2, (len(tokens), VOCAB)).astype(np.float32)
     laws[np.arange(len(tokens)), tokens] += 3
-    task = judged(tokens, parents, laws, seed, wants_log_probs=True)
+    task = task_to_verify(tokens, parents, laws, seed, wants_log_probs=True)
     texts = [()]
     for token, parent in zip(tokens, parents, strict=True):
         texts.append((*texts[parent + 1], token))

@@ -31,7 +31,7 @@ def test_right_prediction_is_copied_to_its_end():
 
     rounds = rounds_of(answer, answer)
 
-    assert sum(each.num_drafted for each in rounds) == sum(each.num_accepted for each in rounds)
+    assert all(each.num_draft_tokens == each.num_accepted for each in rounds)
     # Each round confirms 4 draft tokens and the target's own token.
     assert len(rounds) == 5
 
@@ -44,7 +44,7 @@ def test_prediction_is_found_again_after_a_deviation():
     rounds = rounds_of(answer, prediction)
 
     assert sum((each.tokens for each in rounds), ()) == answer
-    assert sum(each.num_drafted - each.num_accepted for each in rounds) == 2
+    assert sum(each.num_draft_tokens - each.num_accepted for each in rounds) == 2
     assert sum(each.num_accepted for each in rounds) >= 20
 
 
@@ -52,7 +52,7 @@ def test_wrong_prediction_costs_one_draft():
     """After a rejection nothing is proposed until the answer matches again, which it never does."""
     rounds = rounds_of(tuple(range(20, 44)), tuple(range(60, 84)))
 
-    assert sum(each.num_drafted for each in rounds) == 4
+    assert sum(each.num_draft_tokens for each in rounds) == 4
     assert sum(each.num_accepted for each in rounds) == 0
 
 
@@ -127,11 +127,23 @@ def test_memory_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("drafter", ["prediction", "suffix"])
-def test_observing_a_round_of_another_drafter_is_harmless(drafter):
-    """All drafters are told of each round, also of those in which another one proposed."""
-    each = {
-        "prediction": PredictionDrafter("prediction", 4, 4, ids(1, 2, 3), 0),
-        "suffix": SuffixDrafter("suffix", 3, 4, ids()),
-    }[drafter]
+def test_round_of_another_drafter_leaves_the_next_proposal_unchanged(drafter):
+    """All drafters are told of each round, also of those in which another one proposed.
 
-    each.observe(Round((9,), 0, 0, None, (), False, 0.0, 0.0))
+    The next proposal depends on the confirmed tokens, not on which drafter proposed them.
+    """
+    asked, only_told = (
+        {
+            "prediction": PredictionDrafter("prediction", 4, 4, ids(1, 2, 3, 4, 5), 2),
+            "suffix": SuffixDrafter("suffix", 3, 4, ids(8, 9, 1, 2, 3, 4, 5, suffix.SEPARATOR)),
+        }[drafter]
+        for _ in range(2)
+    )
+
+    assert asked.propose(ids(8, 9), 3).tokens
+    proposals = []
+    for each in (asked, only_told):
+        each.observe(Round((1, 2, 3), 2, 2, "draft", (2, 2), False, 0.0, 0.0))
+        proposals.append(each.propose(ids(8, 9, 1, 2, 3), 4).tokens)
+
+    assert proposals == [(4, 5), (4, 5)]

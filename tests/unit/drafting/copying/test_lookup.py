@@ -68,7 +68,7 @@ def test_match_in_periodic_text(period, times, tail):
         ((1, 2, 9, 1, 2, 8, 1, 2), 5),  # of equally long matches the latest wins
     ],
 )
-def test_known_matches(context, end):
+def test_match_is_the_longest_then_the_latest_of_two_or_more_tokens(context, end):
     """At least two tokens must match. A longer match wins, and then a later one."""
     assert find_match(ids(*context)) == end
 

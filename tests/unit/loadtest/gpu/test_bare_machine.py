@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from specdec.loadtest.gpu import __main__ as command
-from specdec.loadtest.gpu import unpacking
+from specdec.loadtest.gpu import model_repository, unpacking
 from specdec.loadtest.gpu.archive import pack
 from specdec.loadtest.gpu.collecting import collect
 from specdec.loadtest.gpu.folders import GpuFolders
@@ -46,6 +46,23 @@ def test_serving_environment_sees_only_what_its_packages_require():
 
     assert {"pytest", "_pytest", "pluggy", "tritonclient", "numpy"} <= names
     assert not {"scipy", "packaging"} & names
+
+
+def test_models_are_copied_again_after_a_failed_try(tmp_path, monkeypatch):
+    """Nothing of the earlier try is left, and the copies are those of this checkout."""
+    for name in ("expand", "assemble_draft", "fill_head"):
+        monkeypatch.setattr(model_repository, name, lambda *_: None)
+    repository = GpuFolders(tmp_path).model_repository
+    (repository / "target" / "2").mkdir(parents=True)
+
+    model_repository.make_model_repository(GpuFolders(tmp_path))
+
+    assert not (repository / "target" / "2").exists()
+    assert {path.parent.name for path in repository.glob("*/config.pbtxt")} == {
+        "target",
+        "draft",
+        "specdec",
+    }
 
 
 def test_checkout_that_has_moved_is_set_up_again(tmp_path, monkeypatch):

@@ -7,16 +7,11 @@ import pytest
 import torch
 
 from specdec.loadtest.gpu.decoders.passes import StepTime
-from specdec.loadtest.gpu.decoders.shapes import (
-    SHAPES,
-    num_cache_bytes,
-    num_layer_parameters,
-    num_weight_bytes,
-    random_weights,
-)
+from specdec.loadtest.gpu.decoders.shapes import SHAPES, random_weights
 from specdec.loadtest.gpu.step_report import Verdict
 from specdec.loadtest.gpu.steps import engine_limits, exact_rows
 from specdec.loadtest.gpu.steps.engine_limits import Measured, verdict_of
+from specdec.loadtest.pass_bytes import num_cache_bytes, num_layer_parameters, num_weight_bytes
 
 CPU = torch.device("cpu")
 

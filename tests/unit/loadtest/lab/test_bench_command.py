@@ -6,7 +6,7 @@ import pytest
 
 from specdec.clients.errors import SpecdecError
 from specdec.errors import ConfigurationError
-from specdec.launch.launcher import LaunchError
+from specdec.launch.installation import LaunchError
 from specdec.loadtest.lab import benches
 from specdec.loadtest.lab.benches import BENCHES
 from specdec.loadtest.lab.speed import acceptance
@@ -49,6 +49,26 @@ def test_bad_file_of_prompts_is_a_usage_error(bench, tmp_path, capsys):
     assert exit_request.value.code == 2
     assert "argument --prompts: " in (text := capsys.readouterr().err)
     assert "none.jsonl" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["speed", "--context", "2000", "--learning", "12"],
+        ["exact", "--draft", "small", "checkpoint", "--grpc-url", "localhost:1"],
+        ["classify", "--model-repository", "models"],
+        ["replay", "--model-repository", "models"],
+        ["record", "--out", "folder"],
+        ["record", "--name", "x"],
+    ],
+)
+def test_option_that_would_be_ignored_is_a_usage_error(words, capsys):
+    """The error names the option."""
+    with pytest.raises(SystemExit) as exit_request:
+        benches.main(words)
+
+    assert exit_request.value.code == 2
+    assert words[-2] in capsys.readouterr().err
 
 
 def test_help_has_a_line_for_each_bench(capsys):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from specdec.clients import Chunk
-from specdec.loadtest.kit import alternating, arm_client, repository, results, streams
+from specdec.loadtest.kit import alternating, repository, results, streams
 from specdec.loadtest.kit.direct import DirectAnswer
 from specdec.loadtest.kit.prompts import WARM_UP
 from specdec.loadtest.lab.controller import control, record
@@ -104,7 +104,7 @@ class FakeTarget:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a function that runs a bench and returns its status and its figures."""
-    for module in (alternating, arm_client, repository, acceptance, comparing, ramp, record):
+    for module in (alternating, repository, acceptance, comparing, exact, ramp, record):
         for name, fake in (
             ("TritonServer", FakeServer),
             ("GrpcClient", FakeClient),

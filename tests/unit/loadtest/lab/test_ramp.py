@@ -4,11 +4,13 @@ import itertools
 import time
 from types import SimpleNamespace
 
+from specdec.folders import default_model_repository
 from specdec.loadtest.kit.arms import AUTO
-from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, salted_prompts
+from specdec.loadtest.kit.prompts import TokenPrompt, salted_prompts
 from specdec.loadtest.kit.streams import Pass, Streams
 from specdec.loadtest.lab.load.ramp_report import figures, table
 
+REPOSITORY = default_model_repository()
 WARM_UP_S, SECONDS = 0.1, 0.3
 NUM_OF_TEMPLATE = 40
 """Number of tokens at a prompt's beginning that contain all of its salt."""
@@ -56,7 +58,7 @@ def test_passes_of_a_pair_have_prompts_of_the_same_length():
 
     So no prefix that one pass leaves in the cache helps the other.
     """
-    pairs = zip(*(salted_prompts(1, CHECKPOINT, 7, turn) for turn in (0, 1)), strict=True)
+    pairs = zip(*(salted_prompts(1, REPOSITORY, 7, turn) for turn in (0, 1)), strict=True)
 
     # 25 pairs contain each of the ten prompts with two salts.
     for one, other in itertools.islice(pairs, 25):

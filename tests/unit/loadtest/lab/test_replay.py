@@ -133,7 +133,8 @@ def test_requests_end_with_their_phase(trace):
 
     world.run(Phase("short", 800, 8, ("sql", "translation")), auto)
 
-    assert auto.load.num_looping == auto.load.num_extra_rows == 0
+    step = auto.load.step(OFF_CHOICE, 10)
+    assert (step.num_looping, step.num_rows) == (0, auto.load.num_inflight)
 
 
 def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):

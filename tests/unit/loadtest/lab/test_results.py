@@ -4,6 +4,7 @@ A result holds figures and conditions. Its size does not depend on the number of
 """
 
 import json
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -96,6 +97,28 @@ def test_figures_are_rounded_and_each_record_is_a_line(tmp_path, scratch):
     assert found["rows"][1] == {"arm": "auto", "p": 1.235e-169}
     assert found["none"] is None
     assert found["empty"] == []
+
+
+def test_commit_is_dirty_if_code_has_changed(tmp_path):
+    """Results and missing weights do not count: only code decides what is measured."""
+    files = ["code.py", "draft/model.safetensors", "loadtest/results/x.json"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    author = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for command in (["init"], ["add", "."], [*author, "commit", "--message", "x"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
+    commit = results.commit_of(tmp_path)
+
+    (tmp_path / "loadtest/results/x.json").write_text("2")
+    (tmp_path / "draft/model.safetensors").unlink()
+    assert results.commit_of(tmp_path) == commit
+    (tmp_path / "draft/model.safetensors").write_text("2")
+    assert results.commit_of(tmp_path) == f"{commit}-dirty"
+    (tmp_path / "draft/model.safetensors").write_text("1")
+    (tmp_path / "code.py").unlink()
+
+    assert results.commit_of(tmp_path) == f"{commit}-dirty"
 
 
 def measured(arm, number):

@@ -55,7 +55,7 @@ def test_tasks_are_those_of_our_prompts():
     assert len(held_out_prompts(None)) == len(held)
 
 
-def test_outcome_of_a_task():
+def test_outcome_has_the_acceptance_of_drafted_and_of_compared_tokens():
     """Five of the six draft tokens were compared with the target, and three accepted."""
     own = outcome(FOUND, "draft", "sql")
 

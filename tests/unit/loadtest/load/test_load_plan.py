@@ -150,9 +150,9 @@ def test_salt_makes_every_prompt_different(settings):
         ({"arrivals": "poisson"}, "--rate and --arrivals poisson"),
         ({"rate_per_s": 2.0}, "--rate and --arrivals poisson"),
         ({"arrivals": "poisson", "rate_per_s": 1.0, "users": 2}, "--users cannot"),
-        ({"users": 0}, "--users must be above 0; given: 0"),
-        ({"spawn_rate_per_s": 0.0}, "--spawn-rate must be above 0; given: 0"),
-        ({"warmup_s": -1.0}, "--warmup must be 0 or more; given: -1"),
+        ({"users": 0}, "--users must be above 0; given 0"),
+        ({"spawn_rate_per_s": 0.0}, "--spawn-rate must be above 0; given 0"),
+        ({"warmup_s": -1.0}, "--warmup must be 0 or more; given -1"),
         ({"is_verified": True, "is_salted": True}, "--verify cannot"),
     ],
 )

@@ -42,7 +42,7 @@ def test_twelve_tokens_at_three_a_round():
 
 
 @pytest.mark.parametrize(("tokens_per_round", "num_passes"), [(2.5, 8), (4, 5)])
-def test_twenty_tokens(tokens_per_round, num_passes):
+def test_twenty_tokens_take_fewer_passes_with_more_tokens_a_round(tokens_per_round, num_passes):
     """20 tokens take 8 passes at 2.5 tokens a round, and 5 at 4."""
     assert answer_time(20, tokens_per_round, 4, FLAT.round_ms(1)).num_passes == num_passes
 
@@ -160,7 +160,7 @@ def test_break_even_is_the_cost_of_a_draft_token():
         ),
     ],
 )
-def test_kind_of_draft(known, kind, reason):
+def test_each_situation_gets_a_kind_of_draft_with_its_reason(known, kind, reason):
     """Each situation gets a kind of draft, with the figure that decides it."""
     found = recommend(DraftConditions(**known))
 

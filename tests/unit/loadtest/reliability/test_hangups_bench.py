@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from specdec.loadtest.reliability.kit import hangup_ways
+from specdec.loadtest.reliability.kit import hangup_ways, lasting_load
 from specdec.loadtest.reliability.kit.asking import WHOLE
+from specdec.loadtest.reliability.kit.hangup_ways import Moment, Way
 from specdec.loadtest.reliability.kit.resources import Resources, outcomes_on
 from specdec.loadtest.reliability.scenarios import hangups
 
@@ -27,7 +28,7 @@ def samples(**growth):
 class TestHangups:
     """Tests of the verdicts on the hang-ups and on the load after them."""
 
-    def counts(self, ways=hangup_ways.WAYS, moments=hangup_ways.MOMENTS, **outcomes):
+    def counts(self, ways=tuple(Way), moments=tuple(Moment), **outcomes):
         """Return counts with one hang-up for each way and moment, and the server's `outcomes`."""
         by_client = Counter({(way, moment): 1 for way in ways for moment in moments})
         return hangups.Hangups(by_client, Counter(outcomes or {"cancelled": 100, "ok": 2}))
@@ -35,8 +36,8 @@ class TestHangups:
     @pytest.mark.parametrize(
         "change",
         [
-            {"ways": hangup_ways.WAYS[:-1]},
-            {"moments": hangup_ways.MOMENTS[1:]},
+            {"ways": tuple(Way)[:-1]},
+            {"moments": tuple(Moment)[1:]},
             {"cancelled": 99},
             {"cancelled": 100, "internal": 1},
         ],
@@ -46,20 +47,20 @@ class TestHangups:
         assert hangups.hangups_row(self.counts(), 100, 0, []).is_met
         assert not hangups.hangups_row(self.counts(**change), 100, 0, []).is_met
 
-    @pytest.mark.parametrize("name", hangups.MAX_SLOPES)
+    @pytest.mark.parametrize("name", lasting_load.MAX_SLOPES)
     def test_only_growth_is_a_leak(self, name):
         """Growth beyond a figure's limit fails the bench; a shrinking figure does not."""
         grows, shrinks = samples(**{name: 60.0}), samples(**{name: -60.0})
 
-        assert not hangups.load_row([WHOLE], grows, 0, []).is_met
-        assert hangups.load_row([WHOLE], shrinks, 0, []).is_met
+        assert not lasting_load.load_row([WHOLE], grows, 0, []).is_met
+        assert lasting_load.load_row([WHOLE], shrinks, 0, []).is_met
 
     def test_a_cut_answer_or_no_answer_under_load_fails_the_bench(self):
         """All answers under load must be whole, and there must be some."""
-        assert not hangups.load_row([WHOLE, "ended without reason"], samples(), 0, []).is_met
-        assert not hangups.load_row([], samples(), 0, []).is_met
+        assert not lasting_load.load_row([WHOLE, "ended without reason"], samples(), 0, []).is_met
+        assert not lasting_load.load_row([], samples(), 0, []).is_met
 
-    @pytest.mark.parametrize("moment", hangup_ways.MOMENTS)
+    @pytest.mark.parametrize("moment", Moment)
     def test_a_failed_request_does_not_count(self, moment):
         """A request that failed before the client hung up is no hang-up."""
 

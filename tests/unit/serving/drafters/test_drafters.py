@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.acceptance.sampling import SamplingParams
 from specdec.drafting.asked import read_drafter
 from specdec.drafting.combining.first import FirstProposal
@@ -16,11 +17,11 @@ from specdec.drafting.combining.vote import VoteDrafter
 from specdec.drafting.models.ahead import AheadDrafter
 from specdec.drafting.registry import RESERVED
 from specdec.engines.protocol import EngineClock
-from specdec.engines.wire.sampling_inputs import OFF, Sampling
+from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.drafters import building
 from specdec.serving.request_context import RequestContext
-from specdec.serving.task_labels import Task
+from specdec.serving.task_labels import RequestTask
 from specdec.steering.choices import COPY, Choice, RequestTraits
 from tests.unit.orchestrator_settings import settings_of
 from tests.unit.serving.request_arrays import parse
@@ -99,7 +100,7 @@ def make(tmp_path, monkeypatch):
         request = dataclasses.replace(parse(**fields), drafter=drafter)
         flight = RequestInFlight(lambda: False, None, time.monotonic())
         context = RequestContext(
-            request, "id", PROMPT, sampling, None, flight, EngineClock(), Task("chat", task)
+            request, "id", PROMPT, sampling, None, flight, EngineClock(), RequestTask("chat", task)
         )
         return factory.make(context)
 
@@ -186,7 +187,11 @@ def test_named_drafter_is_measured_and_not_replaced(make, asked):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"drafter": "none"}, {"num_draft_tokens": 0}, {"sampling": Sampling(verification=OFF)}],
+    [
+        {"drafter": "none"},
+        {"num_draft_tokens": 0},
+        {"sampling": Sampling(verification=NO_VERIFICATION)},
+    ],
 )
 def test_request_without_speculation_gets_no_drafter(make, fields):
     """It names no drafter, asks for no draft tokens, or cannot be verified."""
@@ -237,4 +242,6 @@ def test_names_of_drafters_are_reserved_and_numbered():
         *("lookup", "draft", "suffix", "prediction", "eagle3", "eagle3_tree", "a"),
     )
     assert [each.source for each in settings.ids] == list(range(1, 8))
-    assert {"lookup", "suffix", "prediction", "auto", "none", "tree", "vote"} < set(RESERVED)
+    assert {"lookup", "suffix", "prediction", "auto", "copy", "none", "tree", "vote"} < set(
+        RESERVED
+    )

@@ -37,28 +37,28 @@ def test_counts_are_those_of_the_emitted_tokens(made, limit):
         sum(1 for at, was_drafted in emitted if at == number and was_drafted)
         for number in range(len(made))
     ]
-    steps = [number for number, each in enumerate(made) if each.num_drafted]
+    steps = [number for number, each in enumerate(made) if each.num_draft_tokens]
 
     summary = summarize(made, len(emitted))
 
-    assert summary.num_steps == len(steps)
-    assert summary.num_draft_tokens == sum(each.num_drafted for each in made)
+    assert summary.num_rounds_with_draft == len(steps)
+    assert summary.num_draft_tokens == sum(each.num_draft_tokens for each in made)
     assert summary.num_accepted_tokens == sum(accepted_in)
     histogram = summary.acceptance_histogram
     assert list(histogram) == [
         sum(1 for number in steps if accepted_in[number] == count)
         for count in range(len(histogram))
     ]
-    assert sum(histogram) == summary.num_steps
+    assert sum(histogram) == summary.num_rounds_with_draft
     assert sum(n * count for n, count in enumerate(histogram)) == summary.num_accepted_tokens
     for name, *counts in summary.per_drafter:
         own = [number for number in steps if made[number].drafter == name]
         assert counts == [
             len(own),
-            sum(made[number].num_drafted for number in own),
+            sum(made[number].num_draft_tokens for number in own),
             sum(accepted_in[number] for number in own),
         ]
-    assert sum(part[1] for part in summary.per_drafter) == summary.num_steps
+    assert sum(part[1] for part in summary.per_drafter) == summary.num_rounds_with_draft
 
 
 def test_round_cut_by_a_stop_text_counts_only_emitted_tokens_as_accepted():
@@ -68,7 +68,7 @@ def test_round_cut_by_a_stop_text_counts_only_emitted_tokens_as_accepted():
         make_round(range(5), drafted=4, accepted=4, drafter="draft"),
     ]
 
-    summary = summarize(made, num_emitted=7)
+    summary = summarize(made, num_sent=7)
 
     assert summary.num_draft_tokens == 8
     assert summary.num_accepted_tokens == 4 + 2
@@ -83,7 +83,7 @@ def test_names_and_formulas_are_those_of_vllm():
         make_round(range(8), drafted=7, accepted=7, drafter="lookup"),
     ]
 
-    figures = json.loads(summarize(made, num_emitted=12).to_json(TIMES))
+    figures = json.loads(summarize(made, num_sent=12).to_json(TIMES))
 
     assert figures.pop("mean_acceptance_length") == pytest.approx(1 + 9 / 2)
     assert figures.pop("draft_acceptance_rate") == pytest.approx(9 / 11)
@@ -108,7 +108,7 @@ def test_names_and_formulas_are_those_of_vllm():
 
 def test_request_without_drafts():
     """Without draft tokens the rate is 0 and the mean length 1, without a division by zero."""
-    summary = summarize([make_round()] * 3, num_emitted=3)
+    summary = summarize([make_round()] * 3, num_sent=3)
 
     assert (summary.acceptance_rate, summary.mean_acceptance_length) == (0.0, 1.0)
     assert summary.acceptance_histogram == ()

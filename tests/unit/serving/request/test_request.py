@@ -196,7 +196,7 @@ def test_exactly_one_prompt_is_required(names, given):
     prompts = {"text_input": "x", "messages": "[]", "input_ids": [1]}
     arrays = {name: array(name, prompts[name]) for name in names}
 
-    with pytest.raises(InvalidRequestError, match=rf"exactly one of .* given: {given}$"):
+    with pytest.raises(InvalidRequestError, match=rf"exactly one of .* given {given}$"):
         parse_request(arrays, LIMITS)
 
 

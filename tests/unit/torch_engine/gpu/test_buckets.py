@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu.buckets import (
     MAX_GRAPH_ROWS,
-    SHORT_ROWS,
     bucket_of,
     buckets_within,
     group,
     pack,
     views,
 )
+from specdec.torch_engine.layers.attention import SHORT_ROWS
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_passes_that_verify_drafts_have_graphs(sequences, num_drafts, num_blocks
     assert (bucket in captured) == (is_small and fits_pool)
 
 
-def test_number_of_graphs():
+def test_default_engines_capture_176_and_134_graphs():
     """Loading captures 176 graphs for the default target, and 134 for the default draft model."""
     drafting = EngineLimits(max_draft_len=0)
 

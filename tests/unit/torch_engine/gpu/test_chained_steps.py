@@ -170,7 +170,7 @@ def test_one_unsuitable_call_keeps_all_from_chaining(model, chained, special):
     assert together[0] == tokens_of(model, [plain], DRAFTING)[0]
 
 
-def test_number_of_chains(model):
+def test_default_draft_engine_captures_87_graphs_of_chained_steps(model):
     """The default draft engine captures 87 graphs of chained steps when it loads.
 
     They come on top of the graphs of its passes (test_buckets.py).

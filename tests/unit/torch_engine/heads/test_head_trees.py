@@ -35,7 +35,7 @@ SAMPLED = SamplingParams(temperature=1.0, seed=7)
 def new_scheduler(target: Path, head: Path, num_cache_tokens: int = 16384) -> Scheduler:
     """Return a scheduler of a target with a head, with an empty cache."""
     limits = replace(LIMITS, num_cache_tokens=num_cache_tokens)
-    return Scheduler(LlamaModel(target, num_cache_tokens, CPU, head=head), limits)
+    return Scheduler(LlamaModel(target, num_cache_tokens, CPU, drafting_head_dir=head), limits)
 
 
 def texts_of(tokens: tuple[int, ...], parents: tuple[int, ...]) -> set[tuple[int, ...]]:
@@ -70,7 +70,7 @@ def likeliest(
 def test_tree_is_the_likeliest(kind: str, target: Path, heads: dict[str, Path]) -> None:
     """With at most NUM_BRANCHES nodes, the tree is the likeliest one by the trained module."""
     reference = Reference(target, heads[kind])
-    model = LlamaModel(target, 8192, CPU, torch.float32, "torch", head=heads[kind])
+    model = LlamaModel(target, 8192, CPU, torch.float32, "torch", drafting_head_dir=heads[kind])
     scheduler = Scheduler(model, LIMITS)
     num_deep = 0
     for seed, length in enumerate((5, 40, 254, 300)):
@@ -219,7 +219,9 @@ def test_full_cache_makes_a_narrower_tree(target: Path, heads: dict[str, Path]) 
     task = make_task(prompt_of(1, 300), num_next=8, next_depth=4)
     trees = []
     for num_tokens in (3 * 256, 16384):  # two blocks hold the context, one is free
-        model = LlamaModel(target, num_tokens, CPU, torch.float32, "torch", head=heads["eagle3"])
+        model = LlamaModel(
+            target, num_tokens, CPU, torch.float32, "torch", drafting_head_dir=heads["eagle3"]
+        )
         output = run(Scheduler(model, replace(LIMITS, num_cache_tokens=num_tokens)), task)[0]
         trees.append(texts_of(output.next_drafts, output.next_parents))
 

@@ -30,7 +30,7 @@ def test_drafts_are_those_of_the_trained_module(
 ) -> None:
     """They are the same after a prompt, after accepted and rejected drafts, and in a batch."""
     reference = Reference(target, heads[kind])
-    model = LlamaModel(target, 8192, CPU, torch.float32, "torch", head=heads[kind])
+    model = LlamaModel(target, 8192, CPU, torch.float32, "torch", drafting_head_dir=heads[kind])
     scheduler = Scheduler(model, LIMITS)
     contexts = [prompt_of(seed, length) for seed, length in ((1, 5), (2, 300), (3, 40))]
     drafts: list[list[int]] = [[] for _ in contexts]
@@ -55,7 +55,9 @@ def test_compiled_kernels_draft_nearly_the_same(
     """Compiled heads are quantised; at least 80 % of their chains equal PyTorch's."""
     same = total = 0
     engines = [
-        Scheduler(LlamaModel(target, 8192, CPU, kernels=kernels, head=heads[kind]), LIMITS)
+        Scheduler(
+            LlamaModel(target, 8192, CPU, kernels=kernels, drafting_head_dir=heads[kind]), LIMITS
+        )
         for kernels in ("native", "torch")
     ]
     for seed in range(20):
@@ -71,7 +73,9 @@ def test_compiled_kernels_draft_nearly_the_same(
 def test_compiled_eagle3_is_quantised(target: Path, heads: dict[str, Path]) -> None:
     """Quantised weights take half the bytes; the mean error of the output is below 5 %."""
     native, reference = (
-        LlamaModel(target, 8192, CPU, kernels=kernels, head=heads["eagle3"]).drafting_head._layer
+        LlamaModel(
+            target, 8192, CPU, kernels=kernels, drafting_head_dir=heads["eagle3"]
+        ).drafting_head._layer
         for kernels in ("native", "torch")
     )
     states = torch.randn(7, 3 * native._model.hidden_size, generator=torch.manual_seed(4))
@@ -86,7 +90,8 @@ def test_positions_that_the_head_has_not_read_are_computed_again(
 ) -> None:
     """A context that first ran without the head gives the same draft as one that ran with it."""
     alone, after_others = (
-        Scheduler(LlamaModel(target, 8192, CPU, head=heads["eagle3"]), LIMITS) for _ in range(2)
+        Scheduler(LlamaModel(target, 8192, CPU, drafting_head_dir=heads["eagle3"]), LIMITS)
+        for _ in range(2)
     )
     context = prompt_of(9, 100)
     run(after_others, make_task(context[:60], num_next=None), make_task(context, num_next=None))
@@ -104,7 +109,7 @@ def test_copy_that_a_tree_made_superfluous_is_not_read(
 
     The tree's end discards the other sequence and its blocks, which the head must not read then.
     """
-    scheduler = Scheduler(LlamaModel(target, 8192, CPU, head=heads["eagle3"]), LIMITS)
+    scheduler = Scheduler(LlamaModel(target, 8192, CPU, drafting_head_dir=heads["eagle3"]), LIMITS)
     context = prompt_of(11, 40)
     run(scheduler, make_task(context, num_next=0))
 
@@ -119,7 +124,8 @@ def test_chain_does_not_depend_on_other_requests(target: Path, heads: dict[str, 
     """Eight requests get the same drafts in one batch as one after the other."""
     contexts = [prompt_of(seed, 30 + seed) for seed in range(8)]
     engines = [
-        Scheduler(LlamaModel(target, 8192, CPU, head=heads["eagle3"]), LIMITS) for _ in range(2)
+        Scheduler(LlamaModel(target, 8192, CPU, drafting_head_dir=heads["eagle3"]), LIMITS)
+        for _ in range(2)
     ]
     alone = [run(engines[0], make_task(context))[0].next_drafts for context in contexts]
     together = [each.next_drafts for each in run(engines[1], *map(make_task, contexts))]
@@ -134,7 +140,7 @@ def test_a_head_for_another_target_is_refused(
     config = json.loads((heads["eagle3"] / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 64}))
     with pytest.raises(ConfigurationError, match=r"vocab_size is 64; this target needs 128"):
-        LlamaModel(target, 8192, CPU, head=tmp_path)
+        LlamaModel(target, 8192, CPU, drafting_head_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -149,4 +155,4 @@ def test_a_head_without_a_field_in_its_config_is_refused(
     shutil.copytree(heads[kind], tmp_path / "head")
     (tmp_path / "head" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigurationError, match=rf"config.json has no field {field}"):
-        LlamaModel(target, 8192, CPU, head=tmp_path / "head")
+        LlamaModel(target, 8192, CPU, drafting_head_dir=tmp_path / "head")

@@ -125,7 +125,7 @@ def test_blocks_of_one_sequence_lie_together(cache):
     ("left", "right", "length"),
     [((), (), 0), ((1,), (), 0), ((1, 2), (1, 2), 2), ((1, 2, 3), (1, 9), 1), ((4,), (5,), 0)],
 )
-def test_common_prefix(left, right, length):
+def test_common_prefix_ends_at_the_first_difference(left, right, length):
     """The common prefix ends at the first difference, or at the end of the shorter text."""
     assert common_prefix_length(ids(*left), ids(*right)) == length
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specdec.torch_engine.layers.linear import MAX_INNER, Linear
-from specdec.torch_engine.layers.output_head import Head, TorchOutput
+from specdec.torch_engine.layers.output_head import OutputHead, TorchOutput
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.default_target import (
     CPU,
@@ -112,7 +112,7 @@ def test_normalisation_and_activation_do_not_depend_on_the_rows():
 
 def most_likely_of(head_rows, hidden):
     """Return the most likely token of each row, [rows] int64, as the model finds it."""
-    return Head(head_rows, None, len(head_rows), TorchOutput(head_rows)).most_likely(hidden)
+    return OutputHead(head_rows, None, len(head_rows), TorchOutput(head_rows)).most_likely(hidden)
 
 
 def test_most_likely_token_of_a_row_does_not_depend_on_other_rows():
@@ -155,6 +155,6 @@ def test_model_never_multiplies_a_single_row(tmp_path, monkeypatch):
     tokens = np.asarray([5, 6, 7], dtype=np.int32)
     one = model.cache.acquire(tokens)
     for ids in (tokens[:1], tokens[1:2], tokens):
-        model.head.most_likely(model.run([Segment(one, ids, num_logits=1)]))
+        model.output_head.most_likely(model.run([Segment(one, ids, num_logits=1)]))
 
     assert min(seen) == 2

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 
 BLOCK = 4
 CONFIG = ModelConfig(

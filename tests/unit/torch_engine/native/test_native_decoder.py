@@ -20,7 +20,7 @@ from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.layers.torch_decoder import TorchDecoder
 from specdec.torch_engine.layers.weights import LayerWeights, ModelWeights
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.native import NativeDecoder, library
+from specdec.torch_engine.native import NativeDecoder, library, native_decoder
 from tests.unit.default_target import CPU, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, VOCAB, random
 from tests.unit.tiny_llama import save_tiny_llama
 
@@ -220,7 +220,7 @@ def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native
         assert torch.equal(got, want), f"{len(text)} tokens"
 
 
-def test_gates_of_any_size():
+def test_silu_agrees_with_pytorch_for_gates_of_any_size():
     """SiLU goes to 0 on one side and to its argument on the other, also where e^x overflows."""
     config = replace(CONFIG, num_layers=1)
     layer = random_layer(config, 0)
@@ -292,6 +292,13 @@ def test_int8_without_the_compiled_kernels_is_refused(tmp_path, options, message
     given = {"device": CPU, "weight_dtype": "int8"} | options
     with pytest.raises(ConfigurationError, match=message):
         LlamaModel(directory, 1024, **given)
+
+
+def test_sizes_agree_with_the_c_sources():
+    """A head larger than MAX_HEAD_DIM of model.h would overrun the attention's memory."""
+    header = Path(library.__file__).with_name("model.h").read_text()
+    assert f"MAX_HEAD_DIM = {native_decoder.MAX_HEAD_DIM} " in header
+    assert f"BLOCK_SIZE = {NativeDecoder.block_size}," in header
 
 
 def test_missing_compiler_is_an_error_for_native_and_a_warning_for_auto(

@@ -59,6 +59,7 @@ def test_pass_does_not_wait_for_callers_that_never_return():
         meeting.passed(0.012)
         meeting.answered(f"{number}:1")
         clock.now_s += 0.02
+        meeting.forget_absent()
     assert meeting.wait_s(1) == 0.0
 
 
@@ -70,7 +71,7 @@ def test_pass_stops_waiting_for_a_client_that_left():
     clock.now_s += 0.003
     assert meeting.wait_s(1) == 0.0
     clock.now_s += FORGOTTEN_AFTER_S
-    meeting.wait_s(1)
+    meeting.forget_absent()
     assert not meeting._left_s
 
 

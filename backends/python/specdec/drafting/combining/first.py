@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 class FirstProposal:

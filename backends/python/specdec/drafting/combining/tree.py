@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 class TreeDrafter:
@@ -50,19 +50,19 @@ def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
     tokens: list[int] = []
     parents: list[int] = []
     sources: list[int] = []
-    place_of: dict[tuple[int, int], int] = {}
+    node_of: dict[tuple[int, int], int] = {}
     for proposal in proposals:
-        place = -1
+        node = -1
         for token in proposal.tokens:
-            following = place_of.get((place, token))
+            following = node_of.get((node, token))
             if following is None:
                 if len(tokens) == max_nodes:
                     break
-                following = place_of[place, token] = len(tokens)
+                following = node_of[node, token] = len(tokens)
                 tokens.append(token)
-                parents.append(place)
+                parents.append(node)
                 sources.append(proposal.source)
-            place = following
+            node = following
     return _proposal(name, tokens, parents, sources, None)
 
 
@@ -85,11 +85,11 @@ def side_by_side(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Pr
         tokens += proposal.tokens[:num_kept]
         sources += [proposal.source] * num_kept
         if vocab_size:
-            rows.append(_laws(proposal, vocab_size)[:num_kept])
+            rows.append(_logits_of(proposal, vocab_size)[:num_kept])
     return _proposal(name, tokens, parents, sources, np.concatenate(rows) if rows else None)
 
 
-def _laws(proposal: Proposal, vocab_size: int) -> npt.NDArray[np.float32]:
+def _logits_of(proposal: Proposal, vocab_size: int) -> npt.NDArray[np.float32]:
     """Return the logits [tokens, vocab] of a proposal; a copied token gets probability 1."""
     if proposal.logits is not None:
         return proposal.logits

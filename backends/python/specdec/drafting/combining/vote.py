@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 
 class VoteDrafter:
@@ -36,17 +36,19 @@ def elect(proposals: Sequence[Proposal], name: str) -> Proposal:
     """
     tokens: list[int] = []
     sources: list[int] = []
-    for place in range(max((len(each.tokens) for each in proposals), default=0)):
+    for position in range(max((len(each.tokens) for each in proposals), default=0)):
         votes: dict[int, list[Proposal]] = {}
         for each in proposals:
-            if place < len(each.tokens):
-                votes.setdefault(each.tokens[place], []).append(each)
+            if position < len(each.tokens):
+                votes.setdefault(each.tokens[position], []).append(each)
         # max() keeps the first of equals, and `votes` is in the order of the proposals.
-        winner = max(votes, key=lambda token: (len(votes[token]), _trust(votes[token], place)))
+        winner = max(
+            votes, key=lambda token: (len(votes[token]), _probability_sum(votes[token], position))
+        )
         tokens.append(winner)
         sources.append(votes[winner][0].source)
     return Proposal(tuple(tokens), name, sources=tuple(sources)) if tokens else NO_PROPOSAL
 
 
-def _trust(voters: Sequence[Proposal], place: int) -> float:
-    return sum(math.exp(each.log_probs[place]) for each in voters if each.log_probs)
+def _probability_sum(voters: Sequence[Proposal], position: int) -> float:
+    return sum(math.exp(each.log_probs[position]) for each in voters if each.log_probs)

@@ -6,9 +6,9 @@ from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.matching import longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.choices import SHORT_COPY
+from specdec.token_ids import TokenIds
 
 LONG_MATCH = 8
 """Least number of matching tokens that count as a copied passage, which is likely to go on."""
@@ -37,13 +37,13 @@ class LookupDrafter:
         ends, matched = longest_matches(context, context, min_match=1)
         if not matched:
             return NO_PROPOSAL
-        end, size = int(ends[-1]), min(self._trust(matched), max_tokens)
+        end, size = int(ends[-1]), min(self._limit_for(matched), max_tokens)
         return Proposal(tuple(context[end : end + size].tolist()), self._name, self._source)
 
     def observe(self, confirmed: Round) -> None:
         """Do nothing: the confirmed tokens are in the next context."""
 
-    def _trust(self, matched: int) -> int:
+    def _limit_for(self, matched: int) -> int:
         if matched == 1:
             return min(SHORT_COPY, self._num_tokens)
         return self._num_tokens if matched < LONG_MATCH else self._max_tokens

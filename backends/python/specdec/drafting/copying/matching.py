@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec.engines.protocol import TokenIds
+from specdec.token_ids import TokenIds
 
 MIN_MATCH = 2
 """Fewest tokens that must match by default; a single token matches nearly everywhere."""

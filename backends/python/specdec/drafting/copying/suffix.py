@@ -16,8 +16,8 @@ from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.matching import longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 TOKENS_PER_MATCHED = 2
 """Draft tokens allowed for each token of the match."""

@@ -25,8 +25,8 @@ import numpy as np
 
 from specdec.drafting.models.waiting import WaitMeter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 MAX_RUNNING = 2
 """Most calls ahead of one request at a time: the newest, and one that is being ended. Without a
@@ -64,13 +64,13 @@ class AheadDrafter:
         self._context: TokenIds | None = None
         self._call: Future[Proposal] | None = None
         self._running: list[Future[Proposal]] = []
-        self._has_prompts = False
+        self._is_past_first_round = False
         self._is_asked, self._was_asked = False, True
         self._num_proposed = 0
         self._meter = WaitMeter()
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        proposal = self._ready(context)
+        proposal = self._take_ready(context)
         # If another drafter drafted the last round, it may draft the next one too, and the call
         # ahead would be wasted. So draft for this round.
         is_alone = not self._was_asked
@@ -82,10 +82,10 @@ class AheadDrafter:
         return proposal
 
     def observe(self, confirmed: Round) -> None:
-        if self._has_prompts:
-            self._meter.passed(confirmed.target_s / confirmed.num_steps)
+        if self._is_past_first_round:
+            self._meter.passed(confirmed.target_s / confirmed.num_passes)
         # In the first round both engines process the prompt, so its time is not that of a pass.
-        self._has_prompts = True
+        self._is_past_first_round = True
         self._was_asked, self._is_asked = self._is_asked, False
         if self._num_proposed:
             num_accepted = confirmed.num_accepted
@@ -93,7 +93,7 @@ class AheadDrafter:
         self._num_proposed = 0
         self._drafter.observe(confirmed)
 
-    def _ready(self, context: TokenIds) -> Proposal:
+    def _take_ready(self, context: TokenIds) -> Proposal:
         """Wait for the last call ahead, and return what it drafted after `context`.
 
         If the target has rejected the draft that the call assumed, end the call. Return no proposal
@@ -126,7 +126,7 @@ class AheadDrafter:
         if num_tokens < 2 or len(self._running) >= MAX_RUNNING:
             return
         self._context = np.concatenate((context, np.asarray(draft, dtype=np.int32)))
-        is_measured = self._has_prompts
+        is_measured = self._is_past_first_round
         self._call = self._executor.submit(self._run, self._context, num_tokens, is_measured)
         self._running.append(self._call)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.engines.protocol import DraftEngine, TokenIds
+from specdec.engines.protocol import DraftEngine
 from specdec.errors import (
     EngineFailedError,
     InvalidRequestError,
@@ -15,6 +15,7 @@ from specdec.errors import (
     UnsupportedError,
 )
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 FIRST_PAUSE_S = 1.0
 """Seconds without calls after a draft engine's first failure."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.token_ids import TokenIds
 
 TREE_DEPTH = 5
 """Most levels of a head's tree, in draft tokens."""

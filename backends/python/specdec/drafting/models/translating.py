@@ -18,7 +18,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specdec.engines.protocol import Draft, DraftEngine, TokenIds
+from specdec.engines.protocol import Draft, DraftEngine
+from specdec.token_ids import TokenIds
 
 NUM_TAIL = 16
 """Tokens before the draft that are encoded again with it, because the tokens of a word depend on
@@ -93,8 +94,9 @@ class TranslatingDraft:
         self, context: TokenIds, own: TokenIds, drafted: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Translate the draft's text; return no tokens if the draft begins within a character."""
-        said = np.concatenate((own[-NUM_TAIL:], np.asarray(drafted, dtype=np.int32)))
-        before, after = self._draft.text(own[-NUM_TAIL:]), self._draft.text(said)
+        tail = own[-NUM_TAIL:]
+        with_draft = np.concatenate((tail, np.asarray(drafted, dtype=np.int32)))
+        before, after = self._draft.text(tail), self._draft.text(with_draft)
         if not after.startswith(before):
             return ()  # The draft completes a character that began before it.
         return self._tokens_of(context, after[len(before) :])

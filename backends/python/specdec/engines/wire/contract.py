@@ -10,6 +10,7 @@ NVIDIA does not change the names; tests/contract compares them with our config.p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +102,11 @@ def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     size = max(len(tokens), len(ends))
     rows = [row + [-1] * (size - len(row)) for row in (tokens, ends)]
     return np.asarray(rows, dtype=np.int32)
+
+
+def values_of(array: npt.NDArray[Any] | None) -> tuple[Any, ...]:
+    """Return the values of an output as Python objects; () for None, an output that is missing."""
+    return () if array is None else tuple(array.ravel().tolist())
 
 
 def words_of(array: npt.NDArray[np.int32]) -> tuple[tuple[int, ...], ...]:

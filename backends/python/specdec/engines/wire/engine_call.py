@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specdec.acceptance.rules import RULES
+from specdec.acceptance.modes import EXACT, REJECTION, VERIFICATION_MODES
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.wire import contract
 from specdec.errors import InvalidRequestError
@@ -49,18 +49,21 @@ class EngineCall:
     """Whether to return times and counts."""
     requested_outputs: frozenset[str]
     """Names of the outputs that the caller asks for."""
-
-    @property
-    def gives_receipts(self) -> bool:
-        """Whether the caller sends a receipt of each response (receipts.py)."""
-        return self.streaming and contract.RECEIPT_ADDRESS in self.requested_outputs
+    gives_receipts: bool
+    """Whether the caller sends a receipt of each response (receipts.py)."""
 
 
-def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str]) -> EngineCall:
+def parse_call(
+    request_id: str,
+    arrays: Arrays,
+    requested_outputs: frozenset[str],
+    *,
+    gives_receipts: bool = False,
+) -> EngineCall:
     """Return the call that the inputs `arrays` describe; they have no batch dimension.
 
-    Raise InvalidRequestError for missing outputs, values outside their limits, and inputs that
-    contradict each other.
+    `gives_receipts` counts only for a call that streams. Raise InvalidRequestError for missing
+    outputs, values outside their limits, and inputs that contradict each other.
     """
     missing = set(contract.REQUIRED_OUTPUTS) - requested_outputs
     if missing:
@@ -80,6 +83,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             )
         if num_output < 1:
             raise InvalidRequestError(f"request_output_len must be at least 1; given {num_output}")
+    streaming = _scalar(arrays, contract.STREAMING, False)
     end_id = _scalar(arrays, contract.END_ID, -1)
     params = sampling_params(arrays)
     if contract.PROMPT_LENGTH not in arrays:
@@ -105,10 +109,11 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),
         ),
         stop=stop,
-        streaming=_scalar(arrays, contract.STREAMING, False),
+        streaming=streaming,
         exclude_input=_scalar(arrays, contract.EXCLUDE_INPUT_IN_OUTPUT, False),
         return_perf_metrics=_scalar(arrays, contract.RETURN_PERF_METRICS, False),
         requested_outputs=requested_outputs,
+        gives_receipts=gives_receipts and streaming,
     )
 
 
@@ -152,12 +157,14 @@ def _verification(arrays: Arrays) -> str:
 
     If it asks for none, use that of NVIDIA's backend: `rejection` with draft logits, else `exact`.
     """
-    default = "exact" if contract.DRAFT_LOGITS not in arrays else "rejection"
+    default = EXACT if contract.DRAFT_LOGITS not in arrays else REJECTION
     if contract.VERIFICATION not in arrays:
         return default
     name = str(_scalar(arrays, contract.VERIFICATION, b"").decode())
-    if name not in (known := ("exact", *RULES)):
-        raise InvalidRequestError(f"verification must be one of {known}; given {name!r}")
+    if name not in VERIFICATION_MODES:
+        raise InvalidRequestError(
+            f"verification must be one of {VERIFICATION_MODES}; given {name!r}"
+        )
     return name
 
 

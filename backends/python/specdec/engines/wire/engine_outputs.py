@@ -82,13 +82,13 @@ def next_draft_outputs(draft_tokens: tuple[int, ...], parents: tuple[int, ...]) 
 
 def perf_outputs(stats: TaskStats) -> Outputs:
     """Return the tensors that return_perf_metrics asks for, for one call; times in nanoseconds."""
-    num_drafted, num_accepted = stats.num_draft_tokens, stats.num_accepted_tokens
+    num_draft_tokens, num_accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     ints = {
         "kv_cache_reused_blocks": stats.num_reused_blocks,
         "kv_cache_alloc_new_blocks": stats.num_new_blocks,
         "kv_cache_alloc_total_blocks": stats.num_reused_blocks + stats.num_new_blocks,
         contract.TOTAL_ACCEPTED_DRAFT_TOKENS: num_accepted,
-        contract.TOTAL_DRAFT_TOKENS: num_drafted,
+        contract.TOTAL_DRAFT_TOKENS: num_draft_tokens,
     }
     times = {
         contract.ARRIVAL_TIME_NS: stats.arrival_ns,
@@ -96,7 +96,7 @@ def perf_outputs(stats: TaskStats) -> Outputs:
         "first_token_time_ns": stats.first_token_ns,
         contract.LAST_TOKEN_TIME_NS: stats.last_token_ns,
     }
-    rate = num_accepted / num_drafted if num_drafted else 0.0
+    rate = num_accepted / num_draft_tokens if num_draft_tokens else 0.0
     return {
         **{name: np.asarray([value], dtype=np.int32) for name, value in ints.items()},
         **{name: np.asarray([value], dtype=np.int64) for name, value in times.items()},

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specdec.acceptance.modes import EXACT, compares_probabilities, needs_draft_logits
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.wire import contract
-
-EXACT, REJECTION, OFF = "exact", "rejection", "off"
-"""Two of the verification modes, and the value for no speculation. The other modes are in
-acceptance/rules.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Sampling:
     has_old_names: bool = False
     """Whether the engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
     verification: str = EXACT
-    """The verification mode, or OFF."""
+    """The verification mode, or NO_VERIFICATION."""
     vocab_size: int = 0
     """Number of tokens in the engine's vocabulary."""
     padded_vocab_size: int = 0
@@ -49,12 +46,17 @@ class Sampling:
 
         Greedy requests are always verified by equality.
         """
-        return self.verification not in (EXACT, OFF) and not self.params.is_greedy
+        return compares_probabilities(self.verification) and not self.params.is_greedy
+
+    @property
+    def uses_our_rules(self) -> bool:
+        """Whether drafts are verified by probabilities in our own engine, with `verification`."""
+        return self.verifies_by_probability and self.has_shared_sampler
 
     @property
     def needs_draft_logits(self) -> bool:
         """Whether verification needs the logits from which the draft tokens were drawn."""
-        return self.verifies_by_probability and self.verification != "typical"
+        return self.verifies_by_probability and needs_draft_logits(self.verification)
 
     def for_draft(self, number: int) -> Sampling:
         """Return the sampling of draft model `number`.
@@ -95,11 +97,11 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
     yield from _ban_inputs(params)
     min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
     if sampling.has_shared_sampler and params.looks_back:
-        yield contract.PROMPT_LENGTH, _int32(sampling.num_prompt_tokens)
-        yield min_tokens, _int32(params.min_tokens)
+        yield contract.PROMPT_LENGTH, int32(sampling.num_prompt_tokens)
+        yield min_tokens, int32(params.min_tokens)
     elif params.min_tokens:
         num_output = num_context - sampling.num_prompt_tokens
-        yield min_tokens, _int32(max(0, params.min_tokens - num_output))
+        yield min_tokens, int32(max(0, params.min_tokens - num_output))
     if sampling.wants_log_probs:
         yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
     if sampling.cache_salt:
@@ -119,10 +121,10 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
     """Yield the inputs that decide how a token is drawn from the logits."""
     params = sampling.params
     if params.is_greedy:
-        yield contract.RUNTIME_TOP_K, _int32(1)
+        yield contract.RUNTIME_TOP_K, int32(1)
         return
     yield contract.TEMPERATURE, _fp32(params.temperature)
-    yield contract.RUNTIME_TOP_K, _int32(params.top_k)
+    yield contract.RUNTIME_TOP_K, int32(params.top_k)
     yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
     draws_anew = sampling.verifies_by_probability or not sampling.has_shared_sampler
     seed = round_seed(params.seed, num_context) if draws_anew else params.seed
@@ -142,7 +144,8 @@ def round_seed(seed: int, num_context: int) -> int:
     return (seed + num_context * 0x9E3779B97F4A7C15) % 2**64
 
 
-def _int32(value: int) -> npt.NDArray[np.int32]:
+def int32(value: int) -> npt.NDArray[np.int32]:
+    """Return a number as the array of a contract tensor: [1, 1] int32."""
     return np.asarray([[value]], dtype=np.int32)
 
 

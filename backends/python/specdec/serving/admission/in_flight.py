@@ -48,8 +48,6 @@ class RequestInFlight:
         self._is_cancelled = is_cancelled
         self._deadline_s = deadline_s
         self._start_s = start_s
-        self.num_at_start = 1
-        """Requests in flight when this one was admitted, itself included."""
         self.trace = NOT_TRACED
         """The trace that its engine calls are added to."""
         self.give_up: Callable[[SpecdecError], object] = lambda _: None
@@ -186,7 +184,6 @@ class RequestsInFlight:
         with self._lock:
             self._shares.enter(request.tenant)
             self._requests.add(request)
-            request.num_at_start = len(self._requests)
             self._on_change(len(self._requests))
 
     def release(self, request: RequestInFlight) -> bool:
@@ -236,5 +233,5 @@ class RequestsInFlight:
                     request.poll()
                     if (error := request.reason_to_end()) is not None:
                         request.abort(error)
-                except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
+                except Exception:  # noqa: BLE001, S112 - the watchdog must go on
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.combining.tree import TreeDrafter
@@ -24,7 +25,6 @@ from specdec.drafting.registry import (
 from specdec.drafting.scripted import Scripts
 from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.engines.calls import Engines
-from specdec.engines.wire.sampling_inputs import OFF
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafters.draft_engines import DraftEngines
 from specdec.serving.drafters.draft_lengths import DraftLengths
@@ -35,6 +35,7 @@ from specdec.steering.choices import COPY_CHOICE, NONE, OFF_CHOICE, Candidate, C
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering
+from specdec.token_ids import TokenIds
 
 
 class DrafterFactory:
@@ -68,8 +69,12 @@ class DrafterFactory:
         self._scripts = {name: Scripts.load(Path(file)) for name, file in scripts.items()}
         self._by_name = {each.name: each for each in settings.drafters.ids}
         self._engines = DraftEngines(settings, tokenizer, cross_vocabulary, engines, report_failure)
-        self.memory = Memory()
+        self._memory = Memory()
         """Texts of finished requests by tenant, for the drafter `suffix`."""
+
+    def remember(self, tenant: str | None, tokens: TokenIds) -> None:
+        """Keep the text [n] int32 of a finished request, prompt included, for `suffix`."""
+        self._memory.learn(tenant, tokens)
 
     def close(self) -> None:
         """End the threads without waiting for calls that still run."""
@@ -84,7 +89,7 @@ class DrafterFactory:
         needs_logits = sampling.verifies_by_probability and not engines.has_shared_sampler
         if needs_logits:
             drafters = [each for each in drafters if self._has_logits(each)]
-        if not drafters or sampling.verification == OFF:
+        if not drafters or sampling.verification == NO_VERIFICATION:
             return None
         if asked == AUTO:
             return self._steered(drafters, context)
@@ -206,7 +211,7 @@ class DrafterFactory:
                 max_tokens=lengths.long_copy,
                 prompt=context.prompt,
                 prediction=lambda: self._tokenizer.plain(request.prediction),
-                remembered=lambda: self.memory.text(request.tenant),
+                remembered=lambda: self._memory.text(request.tenant),
                 script=lambda: self._scripts[drafter.name].draft_tokens(context.prompt),
                 draft_model=lambda: self._engines.drafter(drafter, context),
             )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec.acceptance.modes import REJECTION
 from specdec.drafting.models.head import TREE_DEPTH, HeadShape
 from specdec.drafting.names import AUTO
 from specdec.drafting.registry import HEAD_TREE, DrafterId
-from specdec.engines.wire.sampling_inputs import REJECTION
 from specdec.serving.request_context import RequestContext
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.choices import Candidate, Choice

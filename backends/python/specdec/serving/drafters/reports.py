@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from specdec.deployment.freshness import Drifted
-from specdec.drafting.names import TREE_SUFFIX
+from collections.abc import Sequence
+
+from specdec.deployment.freshness import StaleDrafter
+from specdec.drafting.registry import DrafterId
 from specdec.errors import SpecdecError
 from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink
 from specdec.steering.controller import Controller
@@ -13,19 +15,26 @@ from specdec.triton_backend.log import inform, warn
 class DrafterReports:
     """The receiver of reports about drafters; thread-safe."""
 
-    def __init__(self, metrics: MetricsSink, controller: Controller) -> None:
+    def __init__(
+        self, metrics: MetricsSink, controller: Controller, drafters: Sequence[DrafterId]
+    ) -> None:
         self._metrics = metrics
         self._controller = controller
+        self._drafters = drafters
 
-    def freshness(self, drafter: str, drifted: Drifted | None) -> None:
-        """Report whether a drafter is stale; None if it was trained on the served target."""
-        self._metrics.set(Gauge.draft_stale, float(drifted is not None), drafter=drafter)
-        if drifted is not None:
-            warn(str(drifted))
+    def freshness(self, drafter: str, stale: StaleDrafter | None) -> None:
+        """Report whether a drafter is stale.
+
+        `stale` is None if it was trained on the served target.
+        """
+        self._metrics.set(Gauge.draft_stale, float(stale is not None), drafter=drafter)
+        if stale is not None:
+            warn(str(stale))
 
     def replaced(self, drafter: str) -> None:
         """Report that a drafter serves other weights, so that its estimates begin anew."""
-        self._controller.renew([drafter, drafter + TREE_SUFFIX])
+        trees = [each.name for each in self._drafters if each.head == drafter]
+        self._controller.renew([drafter, *trees])
         inform(f"another version of {drafter} is served: its acceptance is measured anew")
 
     def failed(self, drafter: str, error: Exception) -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
 from typing import Protocol
-
-MAX_TASKS = 32
-"""Most tasks with a label value of their own; the limit bounds the number of time series."""
-OTHER_TASK = "other"
-"""Label value of all further tasks."""
 
 
 class Counter(Enum):
@@ -60,7 +54,9 @@ class Histogram(Enum):
     time_to_first_token_seconds = "From arrival to the first tokens sent"
     inter_token_latency_seconds = "(end to end - first token) / (tokens - 1), per request"
     e2e_request_latency_seconds = "From arrival to the last response"
-    target_step_seconds = "One call of the target engine, first (prompt) calls included"
+    target_step_seconds = (
+        "One call of the target engine, or one response of its stream while off; prompts included"
+    )
     draft_step_seconds = "One proposal of a drafter, the whole draft"
 
 
@@ -75,21 +71,3 @@ class MetricsSink(Protocol):
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
         """Add a sample to a histogram."""
-
-
-class TaskLabels:
-    """The tasks' label values: the first MAX_TASKS keep their names, the rest share OTHER_TASK.
-
-    Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-        self._lock = threading.Lock()
-
-    def label(self, task: str) -> str:
-        with self._lock:
-            if task not in self._known and len(self._known) >= MAX_TASKS:
-                return OTHER_TASK
-            self._known.add(task)
-            return task

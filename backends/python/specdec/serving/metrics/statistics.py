@@ -30,21 +30,21 @@ class RoundTimes:
 class SpeculationSummary:
     """Counts over the rounds of one request.
 
-    A step is a round with a draft. All draft tokens count as drafted, even those after a stop word.
-    Only draft tokens that were sent to the client count as accepted.
+    All draft tokens count as drafted, even those after a stop word. Only draft tokens that were
+    sent to the client count as accepted.
     """
 
     num_draft_tokens: int
     num_accepted_tokens: int
-    num_steps: int
+    num_rounds_with_draft: int
     histograms: tuple[tuple[int, tuple[int, ...]], ...]
-    """Pairs of k and a histogram: how many steps with k draft tokens accepted 0, 1, … k of them."""
+    """Pairs of k and a histogram: how many rounds with k draft tokens accepted 0, 1, … k."""
     per_drafter: tuple[tuple[str, int, int, int], ...]
-    """Rows of drafter, steps, draft tokens and accepted draft tokens."""
+    """Rows of drafter, rounds with its draft, draft tokens and accepted draft tokens."""
 
     @property
     def acceptance_histogram(self) -> tuple[int, ...]:
-        """The number of steps that accepted 0, 1, … draft tokens, over all k."""
+        """The number of rounds that accepted 0, 1, … draft tokens, over all k."""
         size = max((length for length, _ in self.histograms), default=-1) + 1
         totals = [0] * size
         for _, counts in self.histograms:
@@ -59,13 +59,14 @@ class SpeculationSummary:
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """τ as vLLM defines it: 1 + accepted ÷ steps, so the target's own token is included.
+        """τ as vLLM defines it: 1 + accepted ÷ rounds with a draft.
 
-        1.0 without drafts. None if draft tokens were counted but steps were not.
+        So the target's own token is included. 1.0 without drafts. None if draft tokens were counted
+        but rounds were not.
         """
-        if not self.num_steps:
+        if not self.num_rounds_with_draft:
             return None if self.num_draft_tokens else 1.0
-        return 1 + self.num_accepted_tokens / self.num_steps
+        return 1 + self.num_accepted_tokens / self.num_rounds_with_draft
 
     def counts_of(self, drafter: str) -> tuple[int, int]:
         """Return how many tokens a drafter proposed, and how many of them were accepted."""
@@ -85,16 +86,16 @@ class SpeculationSummary:
                 "acceptance_histogram_by_draft_length": {
                     str(length): counts for length, counts in self.histograms
                 },
-                "num_spec_steps": self.num_steps,
+                "num_spec_steps": self.num_rounds_with_draft,
                 "num_draft_tokens": self.num_draft_tokens,
                 "num_accepted_draft_tokens": self.num_accepted_tokens,
                 "drafters": {
                     name: {
-                        "num_spec_steps": steps,
+                        "num_spec_steps": num_rounds,
                         "num_draft_tokens": drafted,
                         "num_accepted_draft_tokens": accepted,
                     }
-                    for name, steps, drafted, accepted in self.per_drafter
+                    for name, num_rounds, drafted, accepted in self.per_drafter
                 },
             }
         )
@@ -106,26 +107,27 @@ def summary_of(name: str, counts: EngineCounts) -> SpeculationSummary:
     return SpeculationSummary(drafted, accepted, 0, (), ((name, 0, drafted, accepted),))
 
 
-def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
-    """Return the summary of `rounds`; only the first `num_emitted` of their tokens were sent."""
+def summarize(rounds: list[Round], num_sent: int) -> SpeculationSummary:
+    """Return the summary of `rounds`; only the first `num_sent` of their tokens were sent."""
     histograms: dict[int, list[int]] = {}
     drafters: dict[str, list[int]] = {}
-    num_left = num_emitted
+    num_left = num_sent
     for each in rounds:
-        emitted = min(len(each.tokens), num_left)
-        num_left -= emitted
+        sent = min(len(each.tokens), num_left)
+        num_left -= sent
         if each.drafter is None:
             continue
-        accepted = min(each.num_accepted, emitted)
-        histograms.setdefault(each.num_drafted, [0] * (each.num_drafted + 1))[accepted] += 1
+        accepted = min(each.num_accepted, sent)
+        length = each.num_draft_tokens
+        histograms.setdefault(length, [0] * (length + 1))[accepted] += 1
         counts = drafters.setdefault(each.drafter, [0, 0, 0])
-        for index, amount in enumerate((1, each.num_drafted, accepted)):
+        for index, amount in enumerate((1, length, accepted)):
             counts[index] += amount
     totals = [sum(column) for column in zip(*drafters.values(), strict=True)] or [0, 0, 0]
     return SpeculationSummary(
         num_draft_tokens=totals[1],
         num_accepted_tokens=totals[2],
-        num_steps=totals[0],
+        num_rounds_with_draft=totals[0],
         histograms=tuple((length, tuple(histograms[length])) for length in sorted(histograms)),
         per_drafter=tuple((name, *counts) for name, counts in drafters.items()),  # type: ignore[misc]
     )

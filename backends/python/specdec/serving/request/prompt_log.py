@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 from specdec.settings.prompt_log import ALL_TENANTS, PromptLogSettings
+from specdec.token_ids import TokenIds
 
 CURRENT, OLDER = "prompts.jsonl", "prompts.older.jsonl"
 """Names of the log's two files, each up to half the limit. When the first is full, it replaces the

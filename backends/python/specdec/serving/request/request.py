@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from specdec.acceptance.modes import VERIFICATION_MODES
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.drafting.asked import AUTO_DRAFTER, AskedDrafter, read_drafter
-from specdec.drafting.names import AUTO
 from specdec.drafting.registry import DrafterId
 from specdec.errors import InvalidRequestError, shown
 from specdec.serving.request.values import Arrays, Reader
-
-VERIFICATIONS = ("exact", "rejection", "block", "typical")
-"""Verification modes that a request may ask for."""
 
 DEFAULT_TASK = "default"
 """Task of a request that names none."""
@@ -65,6 +62,10 @@ class GenerationRequest:
     return_perf_metrics: bool = False
 
 
+DEFAULTS = GenerationRequest()
+"""The values of inputs that a request leaves out."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Limits that this deployment sets for requests."""
@@ -91,47 +92,53 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     if len(given) != 1:
         raise InvalidRequestError(
             f"exactly one of {', '.join(PROMPT_INPUTS)} must be given; "
-            f"given: {', '.join(given) or 'none'}"
+            f"given {', '.join(given) or 'none'}"
         )
-    drafter = read_drafter(read.text("drafter", AUTO), limits.drafters)
+    drafter = read_drafter(read.text("drafter", DEFAULTS.drafter.name), limits.drafters)
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
-    max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
+    max_tokens = read.integer("max_tokens", DEFAULTS.max_tokens, 1, 2**31 - 1)
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(limits.max_seq_len),
         input_ids=read.prompt_ids(limits.vocab_size, limits.max_seq_len),
         max_tokens=max_tokens,
-        stream=read.flag("stream", False),
+        stream=read.flag("stream", DEFAULTS.stream),
         sampling=_sampling(read, max_tokens, limits.vocab_size),
         seed=_seed(read),
         bad_words=read.words("bad_words"),
-        return_log_probs=read.flag("return_log_probs", False),
+        return_log_probs=read.flag("return_log_probs", DEFAULTS.return_log_probs),
         stop_words=read.words("stop_words"),
         end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
-        exclude_input_in_output=read.flag("exclude_input_in_output", True),
+        exclude_input_in_output=read.flag(
+            "exclude_input_in_output", DEFAULTS.exclude_input_in_output
+        ),
         num_draft_tokens=num_draft_tokens,
         drafter=drafter,
         verification=_verification(read),
-        prediction=read.text("prediction", ""),
-        task=read.label("task", DEFAULT_TASK),
+        prediction=read.text("prediction", DEFAULTS.prediction),
+        task=read.label("task", DEFAULTS.task),
         tenant=read.label("tenant", "") or None,
         deadline_ms=read.integer("deadline_ms", None, 1, 2**31 - 1),
-        return_perf_metrics=read.flag("return_perf_metrics", False),
+        return_perf_metrics=read.flag("return_perf_metrics", DEFAULTS.return_perf_metrics),
     )
 
 
 def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
+    default = DEFAULTS.sampling
     return SamplingParams(
-        temperature=read.number("temperature", 0.0, 0.0, 10.0),
-        top_k=read.integer("top_k", 0, 0, 2**31 - 1),
-        top_p=read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True),
-        min_p=read.number("min_p", 0.0, 0.0, 1.0),
+        temperature=read.number("temperature", default.temperature, 0.0, 10.0),
+        top_k=read.integer("top_k", default.top_k, 0, 2**31 - 1),
+        top_p=read.number("top_p", default.top_p, 0.0, 1.0, exclusive_minimum=True),
+        min_p=read.number("min_p", default.min_p, 0.0, 1.0),
         repetition_penalty=read.number(
-            "repetition_penalty", 1.0, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+            "repetition_penalty",
+            default.repetition_penalty,
+            MIN_REPETITION_PENALTY,
+            MAX_REPETITION_PENALTY,
         ),
-        presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
-        frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),
-        min_tokens=read.integer("min_tokens", 0, 0, max_tokens),
+        presence_penalty=read.number("presence_penalty", default.presence_penalty, -2.0, 2.0),
+        frequency_penalty=read.number("frequency_penalty", default.frequency_penalty, -2.0, 2.0),
+        min_tokens=read.integer("min_tokens", default.min_tokens, 0, max_tokens),
         logit_bias=read.logit_bias(vocab_size),
     )
 
@@ -149,8 +156,8 @@ def _seed(read: Reader) -> int | None:
 
 def _verification(read: Reader) -> str | None:
     name = read.text("verification", "")
-    if name not in ("", *VERIFICATIONS):
+    if name not in ("", *VERIFICATION_MODES):
         raise InvalidRequestError(
-            f"verification must be one of {', '.join(VERIFICATIONS)}; given {shown(name)}"
+            f"verification must be one of {', '.join(VERIFICATION_MODES)}; given {shown(name)}"
         )
     return name or None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from specdec.acceptance.modes import EXACT, NO_VERIFICATION, REJECTION
 from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.wire.sampling_inputs import EXACT, OFF
 from specdec.errors import UnsupportedError
 from specdec.settings.engines import CalledEngineSettings
 
@@ -13,19 +13,20 @@ def choose_verification(
 ) -> str:
     """Return the verification mode of a request.
 
-    `asked` is the mode in the request. None means the best lossless one, or OFF if these engines
-    cannot verify at a temperature above 0. Raises UnsupportedError for a mode that they cannot do.
+    `asked` is the mode in the request. None means the best lossless one, or NO_VERIFICATION if
+    these engines cannot verify at a temperature above 0. Raises UnsupportedError for a mode that
+    they cannot do.
     """
     # For a greedy request, every mode compares draft tokens with the most likely token.
     if params.is_greedy:
         return EXACT
     if engines.has_shared_sampler:
         return asked or EXACT
-    if engines.has_draft_logits and asked in (None, "rejection"):
-        return "rejection"
+    if engines.has_draft_logits and asked in (None, REJECTION):
+        return REJECTION
     if asked is None:
-        return OFF
-    can = "'rejection' alone" if engines.has_draft_logits else "no speculation"
+        return NO_VERIFICATION
+    can = f"{REJECTION!r} alone" if engines.has_draft_logits else "no speculation"
     raise UnsupportedError(
         f"at a temperature above 0 these engines can do {can}; given verification {asked!r}"
     )

@@ -100,13 +100,19 @@ class TextStream:
         return Piece(released.text + self._before_stop(rest), released.tokens)
 
     def _before_stop(self, rest: str) -> str:
-        """Return the part of `rest` before a stop word; used when no token is held."""
+        """Return the part of `rest` before a stop word, and set `stopped` if there is one.
+
+        Used when no token is held.
+        """
         found = [position for word in self._stop_words if (position := rest.find(word)) >= 0]
         self.stopped |= bool(found)
         return rest[: min(found)] if found else rest
 
     def _find_stop(self) -> bool:
-        """Cut the held tokens before the first stop word; return whether there is one."""
+        """Cut the held tokens before the first stop word and set `stopped`, if there is one.
+
+        Return whether there is one.
+        """
         text = "".join(each.sought for each in self._held)
         found = [position for word in self._stop_words if (position := text.find(word)) >= 0]
         if not found:

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerFast
 
-from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError, InvalidRequestError, UnsupportedError
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.text.chat_prompt import ChatPrompts, Messages, encode
+from specdec.token_ids import TokenIds
 from specdec.token_texts import read_token_texts
 
 GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, TokenIds
+from specdec.torch_engine.layers.attention import SHORT_ROWS
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE
 
 MAX_GRAPH_ROWS = 128
 """Rows of the largest pass that is captured. The arithmetic of a larger pass takes longer than its
 launches, so a graph would save nothing."""
 
-SHORT_ROWS = 17
-"""Sequences with at most this many rows (decoding, verifying 16 draft tokens) run together."""
 
 MIN_DRAFT_ROWS = 5
 """Graphs are captured up to at least this many rows per sequence. A draft engine needs them to read

@@ -26,7 +26,7 @@ from specdec.torch_engine.gpu.device_sampler import DeviceSampler, temperatures
 from specdec.torch_engine.gpu.layers import Layers
 from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
 from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
-from specdec.torch_engine.layers.output_head import Head
+from specdec.torch_engine.layers.output_head import OutputHead
 
 CHAINS = (4, 2, 1)
 """Numbers of steps for which graphs are captured."""
@@ -65,7 +65,7 @@ class ChainedSteps:
     def __init__(
         self,
         layers: Layers,
-        head: Head,
+        head: OutputHead,
         sampler: DeviceSampler,
         noise: DeviceNoise,
         vocab_size: int,
@@ -165,12 +165,12 @@ class ChainedSteps:
             return
         self._has_noise = True
         noise = self._noise_of(len(draws))[:num_steps]
-        places = [
+        seeds_and_positions = [
             (draw.params.seed, draw.position + 1 + step)
             for step in range(num_steps)
             for draw in draws
         ]
-        self._noise.fill(noise.flatten(0, 1), keys_of(places))
+        self._noise.fill(noise.flatten(0, 1), keys_of(seeds_and_positions))
         for n in np.flatnonzero(is_greedy):
             noise[:, n].zero_()
 

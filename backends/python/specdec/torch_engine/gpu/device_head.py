@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from specdec.torch_engine.gpu.tiles import float32_product
-from specdec.torch_engine.layers.output_head import Head
+from specdec.torch_engine.layers.output_head import OutputHead
 
 
 class DeviceOutput:
@@ -25,7 +25,7 @@ class DeviceOutput:
         return self.logits(hidden).argmax(dim=-1)
 
 
-class DeviceHead(Head):
+class DeviceHead(OutputHead):
     """An output head whose logits are float32 from the start, so that none is computed again."""
 
     def _own_logits(self, hidden: Tensor) -> Tensor:

@@ -84,12 +84,12 @@ class DeviceNoise:
         return halves.flatten(1)
 
 
-def keys_of(places: Sequence[tuple[int, int]]) -> Tensor:
+def keys_of(seeds_and_positions: Sequence[tuple[int, int]]) -> Tensor:
     """Return pairs of (seed, position) as keys: [2, n] int64 on the host.
 
     Each int64 holds the bits of an unsigned number.
     """
-    keys = np.array(places, dtype=np.uint64).reshape(-1, 2).T
+    keys = np.array(seeds_and_positions, dtype=np.uint64).reshape(-1, 2).T
     return torch.from_numpy(np.ascontiguousarray(keys).view(np.int64))
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.torch_engine.gpu.device_noise import DeviceNoise
-from specdec.torch_engine.layers.output_head import Head
-from specdec.torch_engine.sampler import Choice, Sampler, checked_tokens
+from specdec.torch_engine.layers.output_head import OutputHead
+from specdec.torch_engine.sampler import NOT_DRAWN, DrawnToken, Sampler, checked_tokens
 
 _NEVER = float("-inf")
 
@@ -32,12 +32,12 @@ def is_direct(draw: Draw) -> bool:
 class DeviceSampler(Sampler):
     """A sampler that draws a pass's direct tokens together, and the others one by one."""
 
-    def __init__(self, head: Head, noise: DeviceNoise) -> None:
+    def __init__(self, head: OutputHead, noise: DeviceNoise) -> None:
         super().__init__(head)
         self._noise = noise
 
     @torch.inference_mode()
-    def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
+    def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[DrawnToken]]:
         direct, others = (
             [n for n, chain in enumerate(chains) if chain and is_direct(chain[0]) is wanted]
             for wanted in (True, False)
@@ -45,24 +45,22 @@ class DeviceSampler(Sampler):
         ends = np.cumsum([len(chain) for chain in chains])
 
         def rows_of(numbers: Sequence[int]) -> Tensor:
-            rows = [
-                ends[n] - len(chains[n]) + place for n in numbers for place in range(len(chains[n]))
-            ]
+            rows = [row for n in numbers for row in range(ends[n] - len(chains[n]), ends[n])]
             return hidden.index_select(0, torch.tensor(rows).to(hidden.device, non_blocking=True))
 
-        choices: list[list[Choice]] = [[] for _ in chains]
+        drawn: list[list[DrawnToken]] = [[] for _ in chains]
         if direct:
             draws = [draw for n in direct for draw in chains[n]]
             rows = rows_of(direct) if others else hidden[: len(draws)]
             tokens = iter(checked_tokens(self.draw(rows, draws), rows))
             for n in direct:
-                choices[n] = _up_to_wrong_guess([next(tokens) for _ in chains[n]], chains[n])
+                drawn[n] = _until_rejection([next(tokens) for _ in chains[n]], chains[n])
         if others:
             # A token's draw must not depend on other draws, so these never join the direct ones.
-            chosen = super().choose(rows_of(others), [chains[n] for n in others])
-            for n, own in zip(others, chosen, strict=True):
-                choices[n] = own
-        return choices
+            drawn_alone = super().choose(rows_of(others), [chains[n] for n in others])
+            for n, own in zip(others, drawn_alone, strict=True):
+                drawn[n] = own
+        return drawn
 
     def draw(self, hidden: Tensor, draws: Sequence[Draw]) -> Tensor:
         """Return the tokens of n direct draws: [n] int64 on the device.
@@ -132,14 +130,11 @@ def _truncations(params: Sequence[SamplingParams], vocab_size: int) -> Tensor:
     return torch.from_numpy(np.array(rows, dtype=np.float64).T.copy())
 
 
-def _up_to_wrong_guess(tokens: Sequence[int], draws: Sequence[Draw]) -> list[Choice]:
-    """Return the choices of a chain as `Sampler.choose` does.
-
-    Tokens after the first rejected draft token become -1.
-    """
-    is_right = True
-    choices = []
+def _until_rejection(tokens: Sequence[int], draws: Sequence[Draw]) -> list[DrawnToken]:
+    """Return the drawn tokens of a chain; after a rejected draft token they are NOT_DRAWN."""
+    drawn: list[DrawnToken] = []
     for token, draw in zip(tokens, draws, strict=True):
-        choices.append(Choice(token if is_right else -1))
-        is_right = is_right and draw.draft_token in {None, token}
-    return choices
+        drawn.append(DrawnToken(token))
+        if draw.draft_token not in {None, token}:
+            break
+    return drawn + [NOT_DRAWN] * (len(draws) - len(drawn))

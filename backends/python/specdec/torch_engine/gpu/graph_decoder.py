@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,8 +26,6 @@ from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, KVCache
 from specdec.torch_engine.layers.output_head import Output
 from specdec.torch_engine.layers.weights import ModelWeights
 
-logger = logging.getLogger(__name__)
-
 
 class GraphDecoder:
     """A decoder that runs without graphs until `prepare` has captured them for a cache."""
@@ -50,15 +46,13 @@ class GraphDecoder:
         The largest bucket must come first: the others then reuse its memory. Without a `pool`
         nothing is captured, and each pass calls the steps.
         """
-        start_s, device = time.perf_counter(), self.layers.device
+        device = self.layers.device
         num_inputs = max((bucket.num_inputs for bucket in buckets), default=0)
         # The warm-up calls read these zeros, which are valid tokens, positions and blocks.
         self._inputs = torch.zeros(num_inputs, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((MAX_GRAPH_ROWS, self._hidden_size), device=device)
         self._cache = cache
         self._graphs = {bucket: StepGraph(self._step_of(bucket, cache), pool) for bucket in buckets}
-        seconds = time.perf_counter() - start_s
-        logger.info("%d passes prepared in %.1f s", len(self._graphs), seconds)
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
         lengths = [len(own) for own in rows.positions]

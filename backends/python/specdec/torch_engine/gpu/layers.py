@@ -28,7 +28,7 @@ class _Layer:
     down: Tensor
 
 
-class _Places(NamedTuple):
+class _CacheRows(NamedTuple):
     """Indices of the cache rows that a pass reads and writes.
 
     They are rows of one layer's `view(-1, head_dim)`. S, R and N are those of PassInputs; G is the
@@ -74,18 +74,18 @@ class Layers:
         `storage` is that of KVCache.
         """
         config = self._config
-        places = self._places(inputs, storage.shape[2])
+        cache_rows = self._cache_rows(inputs, storage.shape[2])
         num_rows = inputs.tokens.numel()
         residual = self._embedding[pad_rows(inputs.tokens.flatten())].float()
         rotation = self._rotation[pad_rows(inputs.positions.flatten())]
         with attention_kernel(self.device):
             for layer, cache in zip(self._layers, storage, strict=True):
                 rows = cache.view(-1, config.head_dim)
-                self._run_layer(layer, residual, rotation, rows, places, inputs.tokens.shape)
+                self._run_layer(layer, residual, rotation, rows, cache_rows, inputs.tokens.shape)
         shape = (config.hidden_size,)
         return rms_norm(residual[:num_rows], shape, self._final_norm, config.rms_norm_eps)
 
-    def _places(self, inputs: PassInputs, num_pool_blocks: int) -> _Places:
+    def _cache_rows(self, inputs: PassInputs, num_pool_blocks: int) -> _CacheRows:
         config, positions = self._config, inputs.positions
         num_kv, num_grouped = config.num_kv_heads, config.num_heads // config.num_kv_heads
         value_offset = num_pool_blocks * num_kv * SPLIT_SIZE
@@ -100,7 +100,7 @@ class Layers:
         mask = torch.zeros(
             (num_sequences, 1, num_rows, num_grouped, length), dtype=self.dtype, device=self.device
         ).masked_fill_(hidden[:, None, :, None], float("-inf"))
-        return _Places(
+        return _CacheRows(
             torch.cat((keys, keys + value_offset), dim=-1).flatten(),
             keys_read,
             keys_read + value_offset,
@@ -113,7 +113,7 @@ class Layers:
         residual: Tensor,
         rotation: Tensor,
         cache: Tensor,
-        places: _Places,
+        cache_rows: _CacheRows,
         rectangle: torch.Size,
     ) -> None:
         """Run one layer: add to `residual`, and write new keys and values into `cache`.
@@ -133,8 +133,8 @@ class Layers:
         queries = turned[:num_rows, :num_heads].to(self.dtype)
         keys = turned[:num_rows, num_heads:].to(self.dtype)
         new_kv = torch.cat((keys, heads[:num_rows, num_turned:]), dim=1)
-        cache.index_copy_(0, places.written, new_kv.view(-1, config.head_dim))
-        attended = pad_rows(self._attend(queries, cache, places, rectangle))
+        cache.index_copy_(0, cache_rows.written, new_kv.view(-1, config.head_dim))
+        attended = pad_rows(self._attend(queries, cache, cache_rows, rectangle))
         residual.add_(product(attended, layer.output))
 
         x = rms_norm(residual, shape, layer.mlp_norm, eps).to(self.dtype)
@@ -142,7 +142,7 @@ class Layers:
         residual.add_(product(silu(gate).mul_(up), layer.down))
 
     def _attend(
-        self, queries: Tensor, cache: Tensor, places: _Places, rectangle: torch.Size
+        self, queries: Tensor, cache: Tensor, cache_rows: _CacheRows, rectangle: torch.Size
     ) -> Tensor:
         """Return the attention of the queries: [S * R, heads * head_dim].
 
@@ -152,13 +152,13 @@ class Layers:
         config, (num_sequences, num_rows) = self._config, rectangle
         num_kv, head_dim = config.num_kv_heads, config.head_dim
         folded = queries.view(num_sequences, num_rows, num_kv, -1, head_dim).transpose(1, 2)
-        keys = cache.index_select(0, places.keys_read).view(num_sequences, num_kv, -1, head_dim)
-        values = cache.index_select(0, places.values_read).view(keys.shape)
+        keys = cache.index_select(0, cache_rows.keys_read).view(num_sequences, num_kv, -1, head_dim)
+        values = cache.index_select(0, cache_rows.values_read).view(keys.shape)
         mixed = scaled_dot_product_attention(
             folded.reshape(num_sequences, num_kv, -1, head_dim),
             keys,
             values,
-            attn_mask=places.mask,
+            attn_mask=cache_rows.mask,
             scale=config.head_dim**-0.5,
         )
         unfolded = mixed.view(num_sequences, num_kv, num_rows, -1, head_dim).transpose(1, 2)

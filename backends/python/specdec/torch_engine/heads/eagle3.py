@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.heads.growing import NUM_BRANCHES, GrowingTree
 from specdec.torch_engine.heads.interface import (
     NO_HEAD_PROPOSAL,
@@ -24,7 +25,7 @@ from specdec.torch_engine.heads.interface import (
 )
 from specdec.torch_engine.heads.path_sequences import PathSequences
 from specdec.torch_engine.layers.decoder import Rows
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.sampler import Sampler
 
 
@@ -82,8 +83,8 @@ class Eagle3Head:
         step = 0
         while drafting:
             draws = [[readings[n].draw(draft_tokens[n])] for n in drafting]
-            for n, (choice,) in zip(drafting, self._sampler.choose(hidden, draws), strict=True):
-                draft_tokens[n].append(choice.token)
+            for n, (drawn,) in zip(drafting, self._sampler.choose(hidden, draws), strict=True):
+                draft_tokens[n].append(drawn.token)
             going = [
                 row
                 for row, n in enumerate(drafting)

@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.token_ids import TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.task import Task
 
 
@@ -25,7 +26,7 @@ class Reading:
     """[rows, taps, hidden] float32: the inputs of the tapped layers."""
     last: Tensor | None
     """[hidden] float32: the last row after the final norm; None if the prompt continues."""
-    text: TokenIds
+    context: TokenIds
     """[start + rows + 1 or more] int32: the sequence's tokens and the one after the last row."""
     num_draft_tokens: int
     """Largest number of draft tokens to propose after the last row; with 0 the head only reads."""
@@ -49,15 +50,15 @@ class Reading:
     @property
     def tokens(self) -> TokenIds:
         """[rows] int32: the token after each row."""
-        return self.text[self.start + 1 : self.end + 1]
+        return self.context[self.start + 1 : self.end + 1]
 
     def draw(self, draft_tokens: list[int]) -> Draw:
         """Return the target's draw of the token that follows the draft tokens `draft_tokens`."""
         task = self.task
-        text = self.text[: self.end + 1]
+        context = self.context[: self.end + 1]
         if draft_tokens:
-            text = np.concatenate((text, np.asarray(draft_tokens, dtype=np.int32)))
-        return Draw(task.params, text, task.num_prompt_tokens, task.end_id, banned=task.banned)
+            context = np.concatenate((context, np.asarray(draft_tokens, dtype=np.int32)))
+        return Draw(task.params, context, task.num_prompt_tokens, task.end_id, banned=task.banned)
 
 
 class HeadProposal(NamedTuple):
@@ -73,7 +74,7 @@ class HeadProposal(NamedTuple):
 NO_HEAD_PROPOSAL = HeadProposal()
 
 
-class Head(Protocol):
+class DraftingHead(Protocol):
     """A drafting head of any kind; used by the engine's thread only."""
 
     taps: tuple[int, ...]

@@ -22,8 +22,9 @@ from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, CachedSequence
 MAX_RANGE_WASTE = 1.5
 """Largest ratio of blocks read to blocks needed at which a range of the pool is read in place."""
 
-SHORT_ROWS = 16
-"""Sequences with up to this many rows (decoding, verification) are computed in one group."""
+SHORT_ROWS = 17
+"""Sequences with at most this many rows (decoding, verification of up to 16 draft tokens) are
+computed in one group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.token_ids import TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.layers.output_head import Output
 
 

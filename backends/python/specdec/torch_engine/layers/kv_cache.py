@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import ModelConfig
 
 SPLIT_SIZE = 256
@@ -28,8 +29,6 @@ except with native kernels, whose blocks are smaller."""
 MAX_DISCARD = 64
 """Largest number of tokens that may be cut off a cached sequence to reuse it without a copy. The
 rejected end of a round is shorter. A longer end may be another conversation, which should stay."""
-
-TokenIds = npt.NDArray[np.int32]
 
 
 @dataclass(eq=False, slots=True)

@@ -68,7 +68,7 @@ class TorchOutput:
         return self._linear(hidden.to(self._rows.dtype))
 
 
-class Head:
+class OutputHead:
     """The output head of a model: logits and most likely tokens over the model's vocabulary.
 
     Each row of a result depends on its own row of `hidden` alone.

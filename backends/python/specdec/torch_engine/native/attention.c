@@ -170,7 +170,7 @@ static void merge(const float *partial, int num_splits, int head_dim, operand to
     float top = partial[head_dim];
     for (int n = 1; n < num_splits; n++) top = fmaxf(top, partial[n * size + head_dim]);
     float sum = 0;
-    vec mixed[SPLIT_SIZE / LANES];
+    vec mixed[MAX_HEAD_DIM / LANES];
     for (int d = 0; d < head_dim; d += LANES) mixed[d / LANES] = splat(0);
     for (int n = 0; n < num_splits; n++) {
         const float *part = partial + n * size;

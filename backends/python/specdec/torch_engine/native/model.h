@@ -8,6 +8,9 @@
 // attention.
 enum { BLOCK_SIZE = 32, SPLIT_SIZE = 256, BLOCKS_IN_SPLIT = SPLIT_SIZE / BLOCK_SIZE };
 
+// Largest head_dim for which attention has room (the same as in native_decoder.py).
+enum { MAX_HEAD_DIM = 256 };
+
 // Types and order of the fields are the same in library.py.
 typedef struct {
     int32_t hidden, inner, num_layers, num_heads, num_kv_heads, head_dim;

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 
 import torch
 from torch import Tensor
 
-from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.layers.decoder import Rows
 from specdec.torch_engine.layers.kv_cache import KVCache
@@ -20,56 +18,10 @@ from specdec.torch_engine.native.passes import LANES, DecoderMemory, run_rows
 from specdec.torch_engine.native.pool import threads
 
 MAX_HEAD_DIM = 256
-"""Largest head size for which `merge` in attention.c has room."""
-
-KERNELS = ("auto", "native", "torch", "graph")
-"""Values of the parameter `kernels`, as LlamaModel explains them."""
-
-INT8_IF_NATIVE = "int8_if_native"
-"""The weight dtype for engines that only draft: int8 if native kernels run, else unquantised."""
-
-WEIGHT_DTYPES = ("auto", "int8", INT8_IF_NATIVE)
-"""Values of the parameter `weight_dtype`, as LlamaModel explains them."""
-
-logger = logging.getLogger(__name__)
+"""Largest head size for which the attention has room (the same as in model.h)."""
 
 
-def is_wanted(
-    kernels: str, weight_dtype: str, config: ModelConfig, device: torch.device, dtype: torch.dtype
-) -> bool:
-    """Return whether native kernels are to run this model.
-
-    Native kernels are required by `kernels` native, and by `weight_dtype` int8, which only they
-    multiply.
-    Raises ConfigurationError for unknown values, and if native kernels are required but cannot run
-    here.
-    """
-    for name, given, known in (
-        ("kernels", kernels, KERNELS),
-        ("weight_dtype", weight_dtype, WEIGHT_DTYPES),
-    ):
-        if given not in known:
-            raise ConfigurationError(f"{name} must be one of {known}; given {given!r}")
-    may_be_stored = weight_dtype != "int8"
-    if kernels in {"torch", "graph"} and may_be_stored:
-        return False
-    is_other = kernels in {"torch", "graph"}
-    reason = f"kernels is {kernels}" if is_other else _obstacle(config, device, dtype)
-    if reason is None:
-        return True
-    if not may_be_stored:
-        raise ConfigurationError(
-            f"weight_dtype is {weight_dtype}, which only the compiled kernels multiply "
-            f"(kernels auto or native, device cpu, dtype bfloat16): {reason}"
-        )
-    if kernels == "native":
-        raise ConfigurationError(f"kernels is native, which cannot be here: {reason}")
-    if device.type == "cpu" and dtype == torch.bfloat16:
-        logger.warning("the CPU runs PyTorch's operations, at less than half the speed: %s", reason)
-    return False
-
-
-def _obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
+def obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why native kernels cannot run this model here; None if they can."""
     if device.type != "cpu" or dtype != torch.bfloat16:
         return f"it computes in bfloat16 on a CPU; asked for {dtype} on {device}"

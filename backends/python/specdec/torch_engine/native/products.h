@@ -46,7 +46,8 @@ ALWAYS_INLINE size_t operand_size(size_t num_rows, int inner) {
     return rounded(num_rows * inner * sizeof(bf16));
 }
 
-// Takes a tile: columns panel * PANEL to + 31 of num_rows rows from first_row on.
+// Takes one tile of a result: the PANEL columns of one panel, which begin at panel * PANEL, for the
+// rows first_row to first_row + num_rows - 1. Each row of the tile is two vectors.
 typedef void sink(void *context, int panel, int first_row, int num_rows, vec (*columns)[2]);
 
 // Multiplies all rows of x [num_rows, inner] with this thread's share of the panels.

@@ -20,7 +20,7 @@ single task may reserve more."""
 
 
 class Admission:
-    """The queue of waiting tasks, and the places and cache blocks that admitted tasks hold.
+    """The queue of waiting tasks, and the sequences and cache blocks reserved for admitted ones.
 
     A group is a list of tasks that start together: a single task, or the paths of a tree.
     """
@@ -32,7 +32,9 @@ class Admission:
         self._num_inside = 0
         self._num_reserved_blocks = 0
 
-    def __bool__(self) -> bool:
+    @property
+    def has_waiting(self) -> bool:
+        """Whether tasks wait to be admitted."""
         return bool(self._waiting)
 
     @property
@@ -62,10 +64,10 @@ class Admission:
                 f"{limit}"
             )
         stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
-        text = np.concatenate(
+        tokens = np.concatenate(
             (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
         )
-        return RunningTask(task, receive, stats, self._blocks_needed(task), text)
+        return RunningTask(task, receive, stats, self._blocks_needed(task), tokens)
 
     def wait(self, group: list[RunningTask]) -> None:
         """Queue a group of tasks that start together.
@@ -80,15 +82,17 @@ class Admission:
                 index -= 1
         self._waiting.insert(index, group)
 
-    def enter(self) -> Iterator[list[RunningTask]]:
-        """Admit groups in queue order while there is room, and yield them."""
+    def enter(self) -> list[list[RunningTask]]:
+        """Admit groups in queue order while there is room, and return them."""
+        admitted = []
         while self._waiting and self._has_room(self._waiting[0]):
             group = self._waiting.popleft()
             for running in group:
                 running.is_admitted = True
                 self._num_inside += 1
                 self._num_reserved_blocks += running.num_blocks
-            yield group
+            admitted.append(group)
+        return admitted
 
     def leave(self, running: RunningTask) -> None:
         """Give back the reservations of an admitted task that has ended."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specdec.acceptance.exact import Verdict
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
-from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.sampler import DrawnToken
 from specdec.torch_engine.scheduling.running import RunningTask
 from specdec.torch_engine.task import TaskOutput
 
@@ -17,11 +17,11 @@ def has_end_token(running: RunningTask, verdict: Verdict) -> bool:
 
 
 def output_of(
-    running: RunningTask, verdict: Verdict, choices: Sequence[Choice], proposal: HeadProposal
+    running: RunningTask, verdict: Verdict, drawn: Sequence[DrawnToken], proposal: HeadProposal
 ) -> TaskOutput:
     """Return the tokens of a verdict that precede the end token, and the head's proposal.
 
-    `choices` are the target's draws in this verification. After the end token there is no proposal.
+    `drawn` are the target's tokens in this verification. After the end token there is no proposal.
     """
     task, tokens = running.task, _within(running, verdict)
     if has_end_token(running, verdict):
@@ -30,14 +30,14 @@ def output_of(
     return TaskOutput(
         tokens,
         tuple(
-            choice.log_prob(token)
-            for choice, token in zip(choices, tokens, strict=False)
+            each.log_prob(token)
+            for each, token in zip(drawn, tokens, strict=False)
             if task.wants_log_probs
         ),
         tuple(
-            choice.logits.cpu().numpy()
-            for choice in choices[: len(tokens)]
-            if task.wants_logits and choice.logits is not None
+            each.logits.cpu().numpy()
+            for each in drawn[: len(tokens)]
+            if task.wants_logits and each.logits is not None
         ),
         *proposal,
     )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.torch_engine.gpu.buckets import SHORT_ROWS
 from specdec.torch_engine.gpu.chained_steps import MAX_SEQUENCES, MAX_STEPS
 from specdec.torch_engine.gpu.device_sampler import is_direct, is_truncated
+from specdec.torch_engine.layers.attention import SHORT_ROWS
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduling.running import RunningTask
 from specdec.torch_engine.task import Task

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.torch_engine.sampler import Choice, Sampler
+from specdec.torch_engine.sampler import DrawnToken, Sampler
 from specdec.torch_engine.scheduling.failures import PassFailures
 from specdec.torch_engine.scheduling.selection import Chunk
 
 
 def draw(
     sampler: Sampler, hidden: Tensor, chunks: Sequence[Chunk], failures: PassFailures
-) -> list[list[Choice]]:
-    """Draw after the asked rows of each task; return the choices of each.
+) -> list[list[DrawnToken]]:
+    """Draw after the asked rows of each task; return the drawn tokens of each.
 
     `hidden` holds the asked rows of all chunks in order. If drawing for all together fails, each
     task's tokens are drawn separately, to find the one at fault. A row's result does not depend on
@@ -25,13 +25,13 @@ def draw(
     try:
         return sampler.choose(hidden, draws)
     except Exception:  # noqa: BLE001 - raised again below, for its task
-        choices: list[list[Choice]] = []
+        drawn: list[list[DrawnToken]] = []
         start = 0
         for (running, _), own in zip(chunks, draws, strict=True):
             rows = hidden[start : start + len(own)]
             start += len(own)
-            choices.append([])
+            drawn.append([])
             with failures.catching(running):
                 rows = torch.cat((rows, rows)) if len(own) == 1 else rows
-                choices[-1:] = sampler.choose(rows, [own])
-        return choices
+                drawn[-1:] = sampler.choose(rows, [own])
+        return drawn

@@ -41,19 +41,26 @@ def readings_of(
         if verdict is None:
             # Draft tokens are not confirmed yet, so rows that reach into a draft are not read.
             if sequence.length <= len(task.input_ids):
-                readings[running] = Reading(task, sequence, start, own, None, running.text, 0)
+                readings[running] = Reading(task, sequence, start, own, None, running.tokens, 0)
             continue
         num_kept = len(segment.tokens) - len(task.draft_ids) + verdict.num_accepted
         # num_kept < 1: the last confirmed row already ran in an earlier pass.
         if running not in answering or num_kept < 1:
             continue
         last_asked = first_asked + segment.num_logits - len(task.draft_ids) - 1
-        text = running.text[: start + num_kept + 1].copy()
-        text[start + num_kept] = verdict.tokens[verdict.num_accepted]
+        context = running.tokens[: start + num_kept + 1].copy()
+        context[start + num_kept] = verdict.tokens[verdict.num_accepted]
         last = hidden[last_asked + verdict.num_accepted]
         num_draft_tokens = _num_draft_tokens(running, verdict)
         readings[running] = Reading(
-            task, sequence, start, own[:num_kept], last, text, num_draft_tokens, task.next_depth
+            task,
+            sequence,
+            start,
+            own[:num_kept],
+            last,
+            context,
+            num_draft_tokens,
+            task.next_depth,
         )
     return readings
 

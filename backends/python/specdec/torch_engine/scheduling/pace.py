@@ -2,9 +2,9 @@
 
 The supervisor takes an engine without a heartbeat for hung, so no pass should take longer than
 about MAX_PASS_S. Beside running streams, prompt rows may add the usual time of a pass, or PAUSE_S
-if that is longer, so that answers pause only a little. A pass with prompts only takes about
-PASS_ALONE_S, so that cancels and new requests do not wait long. The cost of a row is measured,
-because it depends on the machine and grows with the context.
+if that is longer, so that answers pause only a little. A pass with no rows but those of prompts
+takes about PASS_ALONE_S, so that cancels and new requests do not wait long. The cost of a row is
+measured, because it depends on the machine and grows with the context.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAUSE_S = 0.03
 short passes. Without this a prompt would need many of them, and its drafts would be late."""
 
 PASS_ALONE_S = 0.5
-"""Seconds that a pass with prompts only may take."""
+"""Seconds that a pass without running streams may take."""
 
 STREAM_RETURNS_S = 0.5
 """Seconds for which a stream counts as running after a pass with its rows."""

@@ -79,9 +79,6 @@ class RoundWaiting:
     def wait_s(self, num_ready: int) -> float:
         """Return the seconds that `num_ready` ≥ 1 tasks should wait; 0 to run the pass now."""
         now_s = self._clock()
-        self._forget(now_s)
-        if not self._left_s:
-            return 0.0
         # Most callers return before this. The return of a later one cannot be predicted, so the
         # pass does not wait for it.
         expected_s = self._away_s.value + 2 * self._spread_s.value
@@ -96,7 +93,9 @@ class RoundWaiting:
                 best_s, most = wait_s, spared_s
         return best_s
 
-    def _forget(self, now_s: float) -> None:
+    def forget_absent(self) -> None:
+        """Forget the callers that have been away for FORGOTTEN_AFTER_S: they will not return."""
+        now_s = self._clock()
         for caller, left_s in list(self._left_s.items()):
             if now_s - left_s < FORGOTTEN_AFTER_S:
                 return

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.token_ids import TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.model import Segment
-from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.sampler import DrawnToken
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
 
 NUM_ROUND_TOKENS = 8
@@ -27,7 +28,7 @@ class RunningTask:
     stats: TaskStats
     num_blocks: int
     """Cache blocks that are reserved for the task."""
-    text: TokenIds
+    tokens: TokenIds
     """[input + draft + max_new_tokens] int32: a buffer for the input and the draft or the generated
     tokens after it."""
     is_admitted: bool = False
@@ -38,7 +39,7 @@ class RunningTask:
     """[n] int32: the tokens that still have to run through the model."""
     num_asked: int = 1
     """Rows at the end of `pending` after which a token is to be drawn."""
-    choices: list[Choice] = field(default_factory=list)
+    drawn: list[DrawnToken] = field(default_factory=list)
     """The tokens drawn since the last output; with a draft, one for each asked row that has run."""
     num_generated: int = 0
     """Tokens handed out so far."""
@@ -90,19 +91,19 @@ class RunningTask:
     def draws(self, count: int) -> list[Draw]:
         """Return the next `count` draws.
 
-        The text of each draw is the context and all draft tokens before its position.
+        The context of each draw includes all draft tokens before its position.
         """
         task = self.task
         keeps_logits = task.wants_logits or task.verifies_by_probability
         num_input = len(task.input_ids)
-        start = num_input + self.num_generated + len(self.choices)
+        start = num_input + self.num_generated + len(self.drawn)
         # The sampler skips draws after a rejected draft token, unless all distributions are wanted.
         draft_tokens = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
         draft_tokens += [None] * count
         return [
             Draw(
                 task.params,
-                self.text[: start + offset],
+                self.tokens[: start + offset],
                 task.num_prompt_tokens,
                 task.end_id,
                 task.wants_log_probs,

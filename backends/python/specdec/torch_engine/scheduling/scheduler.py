@@ -14,7 +14,7 @@ from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.sampler import DrawnToken
 from specdec.torch_engine.scheduling.admission import Admission
 from specdec.torch_engine.scheduling.answers import has_end_token, output_of
 from specdec.torch_engine.scheduling.chaining import num_tokens_at_once
@@ -48,7 +48,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._admission or self._running)
+        return self._admission.has_waiting or bool(self._running)
 
     def check(self, task: Task) -> Task:
         """Return the task as it will run, cut to the engine's limits (see `fit`).
@@ -72,6 +72,10 @@ class Scheduler:
         """
         self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
         self._round_waiting.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
+
+    def forget_absent_callers(self) -> None:
+        """Stop expecting rounds of callers that have been away for too long."""
+        self._round_waiting.forget_absent()
 
     @property
     def wait_s(self) -> float:
@@ -167,14 +171,14 @@ class Scheduler:
     def _verify(
         self,
         chunks: Sequence[Chunk],
-        choices: Sequence[Sequence[Choice]],
+        drawn: Sequence[Sequence[DrawnToken]],
         failures: PassFailures,
     ) -> dict[RunningTask, Verdict]:
         """Take the draws of a pass; return verdicts for tasks whose pending rows have all run."""
         verdicts: dict[RunningTask, Verdict] = {}
-        for (running, segment), chosen in zip(chunks, choices, strict=True):
+        for (running, segment), own in zip(chunks, drawn, strict=True):
             running.pending = running.pending[len(segment.tokens) :]
-            running.choices += chosen
+            running.drawn += own
             if not len(running.pending) and running not in failures:
                 with failures.catching(running):
                     verdicts |= self._advance(running)
@@ -223,10 +227,10 @@ class Scheduler:
         """
         branch = running.task.branch
         if branch is None:
-            return {running: verify(running.task, running.choices)}
+            return {running: verify(running.task, running.drawn)}
         # `fit` may have shortened the draft.
         path = branch.path[: len(running.task.draft_ids)]
-        verdict = branch.verifier.add(path, running.choices)
+        verdict = branch.verifier.add(path, running.drawn)
         if verdict is None:
             return {}
         return {
@@ -243,9 +247,9 @@ class Scheduler:
         The end token is not handed out. Rejected draft tokens are cut from the cache.
         """
         task, stats = running.task, running.stats
-        choices, running.choices = running.choices, []
+        drawn, running.drawn = running.drawn, []
         ended = has_end_token(running, verdict)
-        output = output_of(running, verdict, choices, proposal)
+        output = output_of(running, verdict, drawn, proposal)
         num_tokens, num_drafts = len(output.tokens), len(task.draft_ids)
         stats.num_accepted_tokens = min(verdict.num_accepted, num_tokens)
         stats.last_token_ns = time.monotonic_ns()
@@ -265,8 +269,8 @@ class Scheduler:
             self._finish(running, output)
         else:
             running.receive(output)
-            running.text[end - num_tokens : end] = output.tokens
-            running.pending = running.text[end - 1 : end]
+            running.tokens[end - num_tokens : end] = output.tokens
+            running.pending = running.tokens[end - 1 : end]
 
     def _finish(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specdec.acceptance.modes import EXACT, REJECTION
 from specdec.acceptance.trees import ROOT
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.scheduling.scheduler import Scheduler
@@ -48,9 +49,9 @@ class _Branches:
     This is the output with the most accepted tokens, or an error if any path failed.
     """
 
-    def __init__(self, num_paths: int, num_drafted: int, receive: Receiver) -> None:
+    def __init__(self, num_paths: int, num_draft_tokens: int, receive: Receiver) -> None:
         self._num_waiting = num_paths
-        self._num_drafted = num_drafted
+        self._num_draft_tokens = num_draft_tokens
         self._receive = receive
         self._best: TaskOutput = EMPTY_OUTPUT
         self._failure: TaskOutput | None = None
@@ -67,7 +68,7 @@ class _Branches:
         # It falls below 0 if the receiver failed on the output. The receiver then gets the error.
         if self._num_waiting <= 0:
             if self._best.stats is not None:
-                self._best.stats.num_draft_tokens = self._num_drafted
+                self._best.stats.num_draft_tokens = self._num_draft_tokens
             self._receive(self._failure or self._best)
 
 
@@ -86,9 +87,9 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
             f"draft_parents must have {len(task.draft_ids)} entries; given {len(parents)}"
         )
     paths = paths_of(parents)
-    if task.verifies_by_probability and task.verification != "rejection":
+    if task.verifies_by_probability and task.verification != REJECTION:
         raise InvalidRequestError(
-            "trees are verified by 'exact' or 'rejection'; given verification "
+            f"trees are verified by {EXACT!r} or {REJECTION!r}; given verification "
             f"{task.verification!r}"
         )
     num_paths = scheduler.num_together(scheduler.check(task))

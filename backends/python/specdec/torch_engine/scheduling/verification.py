@@ -12,23 +12,23 @@ from specdec.acceptance.exact import Verdict, verify_chain
 from specdec.acceptance.rules import RULES
 from specdec.acceptance.trees import ROOT, verify_tree, verify_tree_by_rejection
 from specdec.errors import InvalidRequestError
-from specdec.torch_engine.sampler import Choice, distribution_of
+from specdec.torch_engine.sampler import DrawnToken, distribution_of
 from specdec.torch_engine.task import Task
 
 
-def verify(task: Task, choices: Sequence[Choice]) -> Verdict:
+def verify(task: Task, drawn: Sequence[DrawnToken]) -> Verdict:
     """Verify a chain by the task's rule; return the accepted tokens and the target's own.
 
-    `choices` are the target's draws after the context and after each draft token. Raises
+    `drawn` are the target's tokens after the context and after each draft token. Raises
     InvalidRequestError if the task's draft logits are no distribution.
     """
     draft = task.draft_ids.tolist()
     if not task.verifies_by_probability:
-        return verify_chain(draft, [choice.token for choice in choices])
+        return verify_chain(draft, [each.token for each in drawn])
     return RULES[task.verification](
         draft,
         _draft_distributions(task),
-        [_distribution(choice) for choice in choices],
+        [_distribution(each) for each in drawn],
         _chance(task),
     )
 
@@ -40,28 +40,28 @@ class TreeVerifier:
         """Wait for `num_paths` paths of the tree; `task` holds the tree with all its nodes."""
         self._task = task
         self._num_waiting = num_paths
-        self._choices: dict[int, Choice] = {}
+        self._drawn: dict[int, DrawnToken] = {}
 
-    def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
-        self._choices |= zip((ROOT, *path), choices, strict=True)
+    def add(self, path: Sequence[int], drawn: Sequence[DrawnToken]) -> Verdict | None:
+        self._drawn |= zip((ROOT, *path), drawn, strict=True)
         self._num_waiting -= 1
         return None if self._num_waiting else self._verdict()
 
     def _verdict(self) -> Verdict:
         task = self._task
-        nodes = sorted(self._choices)  # ROOT first
+        nodes = sorted(self._drawn)  # ROOT first
         number = {node: position for position, node in enumerate(nodes, start=ROOT)}
         tokens = [int(task.draft_ids[node]) for node in nodes[1:]]
         parents = [number[task.draft_parents[node]] for node in nodes[1:]]
-        choices = [self._choices[node] for node in nodes]
+        drawn = [self._drawn[node] for node in nodes]
         if not task.verifies_by_probability:
-            return verify_tree(tokens, parents, [choice.token for choice in choices])
+            return verify_tree(tokens, parents, [each.token for each in drawn])
         distributions = _draft_distributions(task)
         return verify_tree_by_rejection(
             tokens,
             parents,
             None if distributions is None else [distributions[node] for node in nodes[1:]],
-            [_distribution(choice) for choice in choices],
+            [_distribution(each) for each in drawn],
             _chance(task),
         )
 
@@ -94,9 +94,9 @@ def _draft_distributions(task: Task) -> list[Distribution] | None:
     return distributions
 
 
-def _distribution(choice: Choice) -> Distribution:
-    assert choice.logits is not None
-    return distribution_of(choice.logits)
+def _distribution(drawn: DrawnToken) -> Distribution:
+    assert drawn.logits is not None
+    return distribution_of(drawn.logits)
 
 
 def _chance(task: Task) -> SeededChance:

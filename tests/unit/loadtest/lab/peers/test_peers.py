@@ -1,5 +1,6 @@
 """Tests of the bench against peers, without any peer: protocol, ratios, tables and failures."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -10,42 +11,30 @@ import pytest
 
 from specdec.loadtest.kit.prompts import TokenPrompt, spread
 from specdec.loadtest.kit.ratios import Timed, rate, ratio
-from specdec.loadtest.lab.peers import install, processes
-from specdec.loadtest.lab.peers.catalogue import (
-    COMPARED,
-    OUR_ARMS,
-    PEERS,
-    REFERENCE,
-    ArmName,
-    PeerError,
-)
+from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, PeerArm
 from specdec.loadtest.lab.peers.measuring import PeerMeasurement, PeerRun
 from specdec.loadtest.lab.peers.peers import main
+from specdec.loadtest.lab.peers.prepare import ensure_installed
 from specdec.loadtest.lab.peers.protocol import (
     Answer,
     Hello,
+    PeerError,
     Question,
     Reply,
     WorkerSettings,
     without_end,
 )
-from specdec.loadtest.lab.peers.report import (
-    figures_and_tables,
-    load_figures,
-    load_table,
-    one_stream_figures,
-    one_stream_table,
-    ratio_of,
-)
+from specdec.loadtest.lab.peers.report import answers_of, figures_and_tables, figures_of, ratio_of
+from specdec.loadtest.lab.peers.report import table as table_of
 from specdec.loadtest.lab.peers.weights import PairPaths
-from specdec.loadtest.lab.peers.worker import Worker, WorkerCommand
+from specdec.loadtest.lab.peers.worker import Worker, WorkerCommand, pause_tree, resume_tree, tree
 
 PEER_ARM = PEERS["vllm"].arms[0]
 ARMS = [REFERENCE, COMPARED, PEER_ARM]
 
 
 def measured(
-    arm: ArmName,
+    arm: PeerArm,
     question_id: str,
     tokens: tuple[int, ...],
     seconds: float,
@@ -158,9 +147,9 @@ class TestTables:
         measured(PEER_ARM, "b", (3, 5), 2.0),
     )
 
-    def test_row_of_a_peer(self):
+    def test_row_of_a_peer_has_our_ratios_to_it(self):
         """It has the rate, our default's ratio to it, our same mode's ratio, and equal answers."""
-        row = one_stream_table(one_stream_figures(self.FOUND, ARMS), ARMS, {}).splitlines()[-1]
+        row = table_of(figures_of(self.FOUND, ARMS, 1), ARMS, {}, 1).splitlines()[-1]
 
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert [PEER_ARM.label, "1.0", "500"] == cells[:3]
@@ -169,9 +158,7 @@ class TestTables:
     def test_failure_is_a_row_with_its_reason(self):
         """An arm that failed early has no figures; one that failed after all prompts keeps them."""
         incomplete, complete = (
-            one_stream_table(
-                one_stream_figures(found, ARMS), ARMS, {PEER_ARM: "crashed"}
-            ).splitlines()[-1]
+            table_of(figures_of(found, ARMS, 1), ARMS, {PEER_ARM: "crashed"}, 1).splitlines()[-1]
             for found in (self.FOUND[:-1], self.FOUND)
         )
 
@@ -182,8 +169,10 @@ class TestTables:
 
     def test_incomplete_arms_are_not_compared(self):
         """A ratio is given only for arms that answered the same prompts."""
-        assert ratio_of(self.FOUND[:-1], COMPARED, PEER_ARM, 1) is None
-        assert ratio_of(self.FOUND, COMPARED, PEER_ARM, 1) is not None
+        over, under = (answers_of(self.FOUND, arm, 1) for arm in (COMPARED, PEER_ARM))
+
+        assert ratio_of(over, answers_of(self.FOUND[:-1], PEER_ARM, 1)) is None
+        assert ratio_of(over, under) is not None
 
     def test_many_streams_have_medians_and_ranges(self):
         """Rates count all streams of a repetition, and ratios are within a repetition."""
@@ -193,16 +182,19 @@ class TestTables:
             for number, seconds in enumerate(times)
         ]
 
-        row = load_table(load_figures(found, ARMS, 4), ARMS, {}, 4).splitlines()[-1]
+        row = table_of(figures_of(found, ARMS, 4), ARMS, {}, 4).splitlines()[-1]
 
         assert "6.0 (1.0–6.0)" in row
         assert "2.00 (1.00–4.00)" in row
 
 
+ALONE = {str(i): [TokenPrompt(str(i), "", (i, i + 1))] for i in range(4)}
+TOGETHER = {"2-0": [*ALONE["0"], *ALONE["1"]]}
+"""Questions with one prompt, and one with two."""
+
+
 class TestPeerRun:
     """Tests of the order in which arms are asked."""
-
-    PROMPTS = tuple(TokenPrompt(str(i), "", (i, i + 1)) for i in range(4))
 
     def test_all_arms_answer_all_prompts_one_awake_at_a_time(self):
         """Each question is asked between resume and pause; all other arms are paused."""
@@ -210,12 +202,12 @@ class TestPeerRun:
         engine_run = PeerRun(seed=1)
 
         with engine_run.running(engines):
-            engine_run.one_stream(self.PROMPTS, 8)
+            engine_run.ask_all(1, ALONE, 8)
 
-        assert len(ARMS) * len(self.PROMPTS) == len(engine_run.measurements)
+        assert len(ARMS) * len(ALONE) == len(engine_run.measurements)
         for each in engines.values():
             assert each.calls[:3] == ["start", "ask", "pause"]
-            assert ["resume", "ask", "pause"] * len(self.PROMPTS) == each.calls[3:-1]
+            assert ["resume", "ask", "pause"] * len(ALONE) == each.calls[3:-1]
             assert each.calls[-1] == "stop"
 
     def test_a_failing_arm_does_not_stop_the_others(self):
@@ -225,13 +217,13 @@ class TestPeerRun:
         engine_run = PeerRun(seed=1)
 
         with engine_run.running(engines):
-            engine_run.one_stream(self.PROMPTS, 8)
-            engine_run.many_streams(2, [self.PROMPTS[:2]], 8)
+            engine_run.ask_all(1, ALONE, 8)
+            engine_run.ask_all(2, TOGETHER, 8)
 
         assert engine_run.failures == {PEER_ARM: "out of ideas"}
         assert engines[PEER_ARM].calls.count("stop") == 1
         others = [each for each in engine_run.measurements if each.arm != PEER_ARM]
-        assert 2 * (len(self.PROMPTS) + 1) == len(others)
+        assert 2 * (len(ALONE) + 1) == len(others)
         facts, tables = figures_and_tables(engine_run, ARMS, [1, 2])
         assert facts["failures"] == {PEER_ARM.label: "out of ideas"}
         assert [each.arm for each in facts["many_streams"]] == [REFERENCE.label, COMPARED.label]
@@ -245,7 +237,7 @@ class TestPeerRun:
         engine_run = PeerRun(seed=1)
 
         with engine_run.running({alone: Scripted(), PEER_ARM: Scripted()}):
-            engine_run.many_streams(2, [self.PROMPTS[:2]], 8)
+            engine_run.ask_all(2, TOGETHER, 8)
 
         assert [each.arm for each in engine_run.measurements] == [PEER_ARM]
 
@@ -256,18 +248,19 @@ class TestInstalling:
     def test_no_install_reports_a_missing_environment(self, tmp_path):
         """With `--no-install` a missing environment is an error, and nothing is installed."""
         with pytest.raises(PeerError, match="not installed"):
-            install.ensure_installed(PEERS["vllm"], tmp_path, may_install=False)
+            ensure_installed(PEERS["vllm"], tmp_path, may_install=False)
 
-    def test_environment_of_other_requirements_counts_as_missing(self, tmp_path, monkeypatch):
+    def test_environment_of_other_requirements_counts_as_missing(self, tmp_path):
         """Once a peer's requirements have changed, its environment must be made again."""
-        peer = PEERS["openvino"]
-        (tmp_path / peer.name).mkdir()
-        (tmp_path / peer.name / "installed").write_text(install._fingerprint(peer))
-        assert install.is_installed(peer, tmp_path)
+        peer, stamp = PEERS["openvino"], tmp_path / "openvino" / "installed"
+        stamp.parent.mkdir()
+        stamp.write_text(hashlib.sha256(peer.requirements.read_bytes()).hexdigest())
+        ensure_installed(peer, tmp_path, may_install=False)
 
-        monkeypatch.setattr(install, "_fingerprint", lambda _: "another")
+        stamp.write_text("another")
 
-        assert not install.is_installed(peer, tmp_path)
+        with pytest.raises(PeerError, match="not installed"):
+            ensure_installed(peer, tmp_path, may_install=False)
 
     @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
     def test_every_peer_pins_everything(self, peer):
@@ -282,7 +275,7 @@ class TestInstalling:
     @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
     def test_every_peer_has_a_worker(self, peer):
         """The module that a peer's Python is started with exists."""
-        assert (Path(install.__file__).parent / "workers" / f"{peer.name}.py").is_file()
+        assert (peer.requirements.parent / "workers" / f"{peer.name}.py").is_file()
 
 
 class TestProcesses:
@@ -292,13 +285,13 @@ class TestProcesses:
         """A child that goes on would disturb the measurement."""
         script = "import subprocess; subprocess.run(['cat'])"
         with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
-            while len(processes.tree(process.pid)) < 2:
+            while len(tree(process.pid)) < 2:
                 assert process.poll() is None
-            pids = [each.pid for each in processes.tree(process.pid)]
+            pids = [each.pid for each in tree(process.pid)]
 
-            processes.pause(process.pid)
+            pause_tree(process.pid)
             assert [state(pid, "T") for pid in pids] == ["T", "T"]
-            processes.resume(process.pid)
+            resume_tree(process.pid)
             assert "T" not in [state(pid, "S") for pid in pids]
             process.communicate()
 
@@ -405,7 +398,7 @@ def test_more_streams_than_prompts_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--streams", "1000"])
 
-    assert "at most the number of prompts, 54; given: 1000" in capsys.readouterr().err
+    assert "at most the number of prompts, 54; given 1000" in capsys.readouterr().err
 
 
 def test_compared_arm_and_reference_are_ours():
