@@ -160,5 +160,6 @@ def finish(
 
 
 def progress(text: str) -> None:
-    """Show progress on the last line of standard error, in place of the text before."""
-    print(f"\r{text}", end="", file=sys.stderr, flush=True)
+    """Show progress on the last line of a terminal, in place of the text before; none in a pipe."""
+    if sys.stderr.isatty():
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)
