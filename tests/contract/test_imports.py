@@ -16,6 +16,7 @@ ORDER = (
     ("drafting",),
     ("loop",),
     ("settings",),
+    ("batch_drafting",),
     ("deployment",),
     ("triton_backend",),
     ("engine_model",),

@@ -314,6 +314,37 @@ def test_each_round_is_reported():
     assert third.num_rows == 4
 
 
+@pytest.mark.parametrize("choice", [Choice("head", 3), OFF_CHOICE])
+def test_prompt_that_was_read_before_the_first_choice_is_not_timed(choice):
+    """Engines with a batch loop read prompts by themselves; the first choice comes afterwards."""
+    course = Course([choice])
+    drafter = steered(course, [Copying()])
+    drafter.observe(make_round((1,)))
+    drafter.propose(CONTEXT, 100)
+    drafter.observe(make_round((2,)))
+    assert [each.has_head for each in course.heard] == [None]
+
+
+def test_nothing_is_learned_from_a_proposal_that_was_not_verified():
+    """An engine whose step is full drops draft tokens; only the verified part of a draft counts."""
+    course = Course([Choice("head", 3)])
+    drafter = steered(course, [Copying()])
+    for next_drafts, drafted, accepted in (((7, 8, 9), 0, 0), ((7, 8, 9), 0, 0), ((), 2, 1)):
+        drafter.propose(CONTEXT, 100)
+        drafter.observe(
+            make_round(
+                (1,) * (accepted + 1),
+                drafted=drafted,
+                accepted=accepted,
+                drafter="head",
+                next_drafts=next_drafts,
+            )
+        )
+    _, second, third = course.heard
+    assert second.draft_results == ()
+    assert [(each.depth, each.num_accepted) for each in third.draft_results] == [(2, 1)]
+
+
 def steering(traits, *, share=0.0, inflight=1, draw=lambda: 0.0):
     """Return the steering of a request, its controller without any evidence, and the load."""
     controller = Controller(ControlSettings(control_share=share), draw=draw)

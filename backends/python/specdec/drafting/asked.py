@@ -1,12 +1,18 @@
-"""Read the drafter that a request asks for."""
+"""Read the drafter that a request asks for, and find the drafters that it allows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.drafting.names import AUTO, JOIN, TREE, VOTE
-from specdec.drafting.registry import DrafterId
+from specdec.drafting.names import AUTO, JOIN, PREDICTION, TREE, VOTE
+from specdec.drafting.registry import (
+    AUTO_KINDS,
+    DRAFT_MODEL,
+    TREE_KINDS,
+    DrafterId,
+    of_kinds,
+)
 from specdec.errors import InvalidRequestError, shown
 from specdec.steering.choices import NONE
 
@@ -48,3 +54,30 @@ def read_drafter(name: str, known: Sequence[DrafterId]) -> AskedDrafter:
             f"{shown(name)}, which joins it to {' and '.join(costly)}"
         )
     return AskedDrafter(name, members)
+
+
+def allowed_drafters(
+    asked: AskedDrafter,
+    known: Sequence[DrafterId],
+    routed: DrafterId | None,
+    *,
+    has_prediction: bool,
+) -> list[DrafterId]:
+    """Return the drafters that a request allows, best first; none for `none`.
+
+    `known` has all drafters of the server, and `routed` is the one that the operator names for the
+    request's task. A request without a prediction cannot use that drafter.
+    """
+    if asked.name == NONE:
+        return []
+    if asked.name == VOTE:
+        return list(of_kinds([DRAFT_MODEL.name], known))
+    if asked.members:
+        return list(asked.members)
+    is_auto = asked.name == AUTO
+    found = list(of_kinds(AUTO_KINDS if is_auto else TREE_KINDS, known))
+    if is_auto and routed is not None and routed.kind.is_free:
+        # A prediction is better still: the client sent it for this very answer.
+        first = [each for each in found if each.name == PREDICTION]
+        found = list(dict.fromkeys([*first, routed, *found]))
+    return [each for each in found if each.name != PREDICTION or has_prediction]

@@ -90,6 +90,8 @@ class SteeredDrafter:
         self._num_rounds = 0
         self._has_read = True
         """Whether the head has read the whole context, and so can draft; True without a head."""
+        self._is_prompt_read = False
+        """Whether the target had read the prompt before the first choice."""
         self._choice: Choice | None = None
         """Choice for the running round; None if `propose` was not called for it."""
         self._proposal = NO_PROPOSAL
@@ -132,7 +134,9 @@ class SteeredDrafter:
         if self._head is not None:
             self._head.observe(confirmed)
         choice, num_tokens = self._choice, len(confirmed.tokens)
-        if choice is not None:
+        if choice is None:
+            self._is_prompt_read = self._is_prompt_read or not self._num_rounds
+        else:
             self._steering.learn_round(self._round_result(confirmed, seconds, choice))
             if choice.is_off:
                 self._num_streamed += num_tokens
@@ -215,9 +219,16 @@ class SteeredDrafter:
         if choice.is_off:
             # The time of the first step includes the start of the call.
             is_clean = self._num_streamed > 0
-            return RoundResult(seconds, num_tokens, self._num_context, is_clean=is_clean)
+            return RoundResult(
+                seconds,
+                num_tokens,
+                self._num_context,
+                is_clean=is_clean,
+                has_head=None if self._is_prompt_read else False,
+            )
         candidate, num_draft_tokens = self._candidate_of_round(choice)
         is_read = self._num_asked is not None
+        has_head = True if choice.drafter in self._heads else None if is_read else False
         return RoundResult(
             seconds,
             num_tokens,
@@ -228,7 +239,7 @@ class SteeredDrafter:
             num_draft_tokens=num_draft_tokens,
             draft_s=confirmed.draft_s if candidate and not candidate.is_head else 0.0,
             is_clean=(not is_read or num_draft_tokens > 0) and not self._has_looked_back,
-            has_head=True if choice.drafter in self._heads else None if is_read else False,
+            has_head=None if self._is_prompt_read else has_head,
         )
 
     def _candidate_of_round(self, choice: Choice) -> tuple[Candidate | None, int]:
@@ -249,7 +260,9 @@ class SteeredDrafter:
         If the request has a prediction, one more entry covers all copy drafters, because
         `_look_back` then reports nothing.
         """
-        depth = max(self._proposal.depths, default=0)
+        if self._proposal.tokens and not confirmed.num_draft_tokens:
+            return ()  # An engine with a batch loop of its own did not verify the proposal.
+        depth = min(max(self._proposal.depths, default=0), confirmed.num_draft_tokens)
         counts = confirmed.num_draft_tokens, depth, confirmed.num_accepted
         nothing = 0, 0, 0
         results: list[DraftResult] = []

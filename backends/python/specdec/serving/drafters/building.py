@@ -6,32 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from specdec.acceptance.modes import NO_VERIFICATION
+from specdec.drafting.asked import allowed_drafters
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.combining.tree import TreeDrafter
 from specdec.drafting.combining.vote import VoteDrafter
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.suffix import Memory
-from specdec.drafting.names import AUTO, PREDICTION, TREE, VOTE
+from specdec.drafting.names import AUTO, TREE, VOTE
 from specdec.drafting.protocol import Drafter
-from specdec.drafting.registry import (
-    AUTO_KINDS,
-    DRAFT_MODEL,
-    HEAD_TREE,
-    TREE_KINDS,
-    DrafterId,
-    of_kinds,
-)
+from specdec.drafting.registry import DRAFT_MODEL, HEAD_TREE, DrafterId
 from specdec.drafting.scripted import Scripts
 from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.engines.calls import Engines
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafters.draft_engines import DraftEngines
-from specdec.serving.drafters.draft_lengths import DraftLengths
+from specdec.serving.drafters.draft_lengths import lengths_of
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import COPY_CHOICE, NONE, OFF_CHOICE, Candidate, Choice, RequestTraits
+from specdec.steering.choices import Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering
@@ -112,26 +106,13 @@ class DrafterFactory:
         return self._steered([], context, is_fixed=True)
 
     def _members(self, context: RequestContext) -> list[DrafterId]:
-        """Return all drafters that the request allows; none without speculation.
-
-        They are in the order in which they are preferred: the request's own order, if it has one.
-        """
+        """Return all drafters that the request allows; none without speculation."""
         request, known = context.request, list(self._by_name.values())
-        asked = request.drafter
-        if request.num_draft_tokens == 0 or asked.name == NONE:
+        if request.num_draft_tokens == 0:
             return []
-        if asked.name == VOTE:
-            return list(of_kinds([DRAFT_MODEL.name], known))
-        if asked.members:
-            return list(asked.members)
-        is_auto = asked.name == AUTO
-        members = list(of_kinds(AUTO_KINDS if is_auto else TREE_KINDS, known))
-        routed = self._by_name.get(context.task.drafter or "") if is_auto else None
-        if routed is not None and routed.kind.is_free:
-            # A prediction is better still: the client sent it for this very answer.
-            first = [each for each in members if each.name == PREDICTION]
-            members = list(dict.fromkeys([*first, routed, *members]))
-        return [each for each in members if each.name != PREDICTION or request.prediction]
+        routed = self._by_name.get(context.task.drafter or "")
+        has_prediction = bool(request.prediction)
+        return allowed_drafters(request.drafter, known, routed, has_prediction=has_prediction)
 
     def _has_logits(self, drafter: DrafterId) -> bool:
         return drafter.kind is DRAFT_MODEL and self._engines.has_targets_vocabulary(drafter.name)
@@ -143,7 +124,7 @@ class DrafterFactory:
 
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
-        lengths = DraftLengths(self._settings, context)
+        lengths = lengths_of(self._settings, context)
         engines = {
             each.name: EngineCandidate(
                 lengths.candidate(each),
@@ -169,21 +150,13 @@ class DrafterFactory:
             band=context.band,
             candidates=candidates,
             max_copy_tokens=max_copy_tokens,
-            default=routed or self._default(context, candidates, has_copying=max_copy_tokens > 0),
+            default=routed or lengths.default(drafters, candidates),
             may_be_off=not is_fixed and context.request.num_draft_tokens is None,
             is_fixed=is_fixed,
             is_routed=routed is not None,
         )
         steering = RequestSteering(self._controller, traits, self._load, len(context.prompt))
         return SteeredDrafter(steering, copying, engines, heads)
-
-    def _default(
-        self, context: RequestContext, candidates: Sequence[Candidate], *, has_copying: bool
-    ) -> Choice:
-        """Return the choice before measurements: head, draft model, copy drafters or off."""
-        if candidates:
-            return DraftLengths(self._settings, context).default(self._by_name[candidates[0].name])
-        return COPY_CHOICE if has_copying else OFF_CHOICE
 
     def _routed(self, context: RequestContext, candidates: Sequence[Candidate]) -> Choice | None:
         """Return the choice that the operator configured for the request's task.
@@ -193,15 +166,13 @@ class DrafterFactory:
         routed = self._by_name.get(context.task.drafter or "")
         if routed is None:
             return None
-        if routed.kind.is_free:
-            return COPY_CHOICE
-        if all(each.name != routed.name for each in candidates):
+        if not routed.kind.is_free and all(each.name != routed.name for each in candidates):
             return None
-        return DraftLengths(self._settings, context).default(routed)
+        return lengths_of(self._settings, context).choice(routed)
 
     def _drafter(self, drafter: DrafterId, context: RequestContext) -> Drafter:
         """Return a copy drafter, a scripted one or a draft model's, by the registry."""
-        request, lengths = context.request, DraftLengths(self._settings, context)
+        request, lengths = context.request, lengths_of(self._settings, context)
         assert drafter.kind.build is not None, "SteeredDrafter asks the head itself"
         return drafter.kind.build(
             DrafterContext(
@@ -223,7 +194,7 @@ class DrafterFactory:
         If the engines or the verification mode take no trees, the draft of the first member that
         has one is used alone.
         """
-        if not DraftLengths(self._settings, context).takes_trees:
+        if not lengths_of(self._settings, context).takes_trees:
             return FirstProposal(members)
         limit = self._settings.engines.max_draft_len
         keeps_apart = context.sampling.verifies_by_probability

@@ -15,7 +15,7 @@ from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
-from specdec.serving.drafters.draft_lengths import DraftLengths
+from specdec.serving.drafters.draft_lengths import lengths_of
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.admission import max_open_calls
@@ -66,7 +66,7 @@ class DraftEngines:
         """
         label = drafter.name
         calls = self._calls(drafter, context, label, wants_log_probs=wants_log_probs)
-        limit = DraftLengths(self._settings, context).draft_model_limit
+        limit = lengths_of(self._settings, context).draft_model_limit
         return self._drafter(drafter, context, calls, limit, has_logits=not wants_log_probs)
 
     def ahead(self, drafter: DrafterId, context: RequestContext, now: Drafter) -> Drafter:
@@ -77,7 +77,7 @@ class DraftEngines:
         if not self._settings.drafters.draft_ahead or context.sampling.verifies_by_probability:
             return now
         calls = self._calls(drafter, context, f"{drafter.name}-ahead", is_ahead=True)
-        num_tokens = DraftLengths(self._settings, context).draft_model
+        num_tokens = lengths_of(self._settings, context).draft_model
         # The drafter ahead predicts the target's own token too, which is one token more.
         ahead = self._drafter(drafter, context, calls, num_tokens + 1)
         return AheadDrafter(now, ahead, num_tokens, calls.abort, self._ahead_threads)

@@ -1,0 +1,146 @@
+"""Build the drafters of requests in an engine's batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from specdec.batch_drafting.options import DraftingOptions
+from specdec.batch_drafting.rows import RowClock
+from specdec.drafting.asked import allowed_drafters, read_drafter
+from specdec.drafting.combining.first import FirstProposal
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.copying.suffix import Memory
+from specdec.drafting.names import AUTO
+from specdec.drafting.protocol import Drafter
+from specdec.drafting.registry import HEAD, DrafterId
+from specdec.drafting.scripted import Scripts
+from specdec.drafting.steered import HeadCandidate, SteeredDrafter
+from specdec.errors import UnsupportedError
+from specdec.settings.draft_lengths import DraftLengths
+from specdec.settings.drafters import DrafterSettings
+from specdec.steering.choices import Choice, RequestTraits
+from specdec.steering.controller import Controller
+from specdec.steering.load import Load
+from specdec.steering.request_steering import RequestSteering
+from specdec.token_ids import TokenIds
+
+
+class RowDrafterBuilder:
+    """The builder of the drafters of all requests: `build` is a `rows.BuildDrafter`."""
+
+    def __init__(
+        self,
+        settings: DrafterSettings,
+        max_draft_len: int,
+        controller: Controller,
+        load: Load,
+        memory: Memory,
+    ) -> None:
+        """Take the settings, and what the drafters of all requests share.
+
+        `max_draft_len` is the most draft tokens that the engine verifies for a request in a step.
+        The head of the settings is the engine's own drafter. `memory` has the texts for `suffix`.
+        """
+        self._settings = settings
+        self._max_draft_len = max_draft_len
+        self._controller = controller
+        self._load = load
+        self._memory = memory
+        scripts = settings.scripts
+        self._scripts = {name: Scripts.load(Path(file)) for name, file in scripts.items()}
+
+    def build(self, options: DraftingOptions, prompt: TokenIds, clock: RowClock) -> Drafter | None:
+        """Return the drafter of a request with this prompt; None without speculation.
+
+        Raises InvalidRequestError for an unknown drafter, and UnsupportedError for one that does
+        not work in such an engine.
+        """
+        asked = read_drafter(options.drafter, self._settings.ids)
+        if options.num_draft_tokens == 0:
+            return self._steered([], options, prompt, clock, is_fixed=True)
+        by_name = {each.name: each for each in self._settings.ids}
+        routed = by_name.get(options.task_drafter)
+        has_prediction = bool(options.prediction)
+        allowed = allowed_drafters(asked, self._settings.ids, routed, has_prediction=has_prediction)
+        drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
+        if asked.members and len(drafters) < len(allowed):
+            raise UnsupportedError(
+                f"this engine drafts inside; it has no {asked.name!r}, only copies and its own head"
+            )
+        is_fixed = asked.name != AUTO
+        if not is_fixed or len(drafters) < 2 or any(each.is_head for each in drafters):
+            return self._steered(drafters, options, prompt, clock, is_fixed=is_fixed)
+        return FirstProposal([self._copying(each, options, prompt) for each in drafters])
+
+    def _steered(
+        self,
+        drafters: list[DrafterId],
+        options: DraftingOptions,
+        prompt: TokenIds,
+        clock: RowClock,
+        *,
+        is_fixed: bool,
+    ) -> SteeredDrafter:
+        """Return a drafter that lets the controller choose among `drafters`.
+
+        `is_fixed`: the request names its drafter itself, and the controller only measures it.
+        """
+        lengths = self._lengths(options)
+        copying = [self._copying(each, options, prompt) for each in drafters if each.kind.is_free]
+        heads = {
+            each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
+            for each in drafters
+            if each.is_head
+        }
+        candidates = tuple(each.candidate for each in heads.values())
+        routed = None if is_fixed else self._routed(drafters, options)
+        traits = RequestTraits(
+            task=options.task,
+            band=options.band,
+            candidates=candidates,
+            max_copy_tokens=max(lengths.copy, lengths.long_copy) if copying else 0,
+            default=routed or lengths.default(drafters, candidates),
+            may_be_off=not is_fixed and options.num_draft_tokens is None,
+            is_fixed=is_fixed,
+            is_routed=routed is not None,
+        )
+        steering = RequestSteering(self._controller, traits, self._load, len(prompt))
+        return SteeredDrafter(steering, copying, {}, heads, clock)
+
+    def _routed(self, drafters: list[DrafterId], options: DraftingOptions) -> Choice | None:
+        """Return the choice that the operator configured for the task; None without one."""
+        found = [each for each in drafters if each.name == options.task_drafter]
+        return self._lengths(options).choice(found[0]) if found else None
+
+    def _copying(self, drafter: DrafterId, options: DraftingOptions, prompt: TokenIds) -> Drafter:
+        """Return a drafter that costs no pass."""
+        assert drafter.kind.build is not None, "free drafters are built here"
+        lengths = self._lengths(options)
+        return drafter.kind.build(
+            DrafterContext(
+                name=drafter.name,
+                source=drafter.source,
+                num_tokens=lengths.copy,
+                max_tokens=lengths.long_copy,
+                prompt=prompt,
+                prediction=lambda: np.asarray(options.prediction, dtype=np.int32),
+                remembered=lambda: self._memory.text(options.tenant),
+                script=lambda: self._scripts[drafter.name].draft_tokens(prompt),
+                draft_model=_no_draft_model,
+            )
+        )
+
+    def _lengths(self, options: DraftingOptions) -> DraftLengths:
+        return DraftLengths(
+            self._settings,
+            self._max_draft_len,
+            options.num_draft_tokens,
+            is_auto=options.drafter == AUTO,
+            takes_trees=False,
+        )
+
+
+def _no_draft_model() -> Drafter:
+    raise UnsupportedError("this engine drafts inside, so it calls no draft model")

@@ -1,0 +1,134 @@
+"""A request in the engine's batch: its drafter, and the results of its steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specdec.batch_drafting.options import DraftingOptions
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
+from specdec.loop import Context
+from specdec.rounds import Round
+from specdec.token_ids import TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """The result of one step of the engine for one request."""
+
+    request_id: str
+    tokens: tuple[int, ...]
+    """Confirmed tokens: the accepted draft tokens, then the target's own; none while the engine
+    still reads the prompt."""
+    num_verified: int | None = None
+    """Draft tokens that the step verified, if the engine took fewer than were proposed; None for
+    all."""
+    own_draft: tuple[int, ...] = ()
+    """Draft tokens after `tokens` of the engine's own drafter, such as an EAGLE-3 head."""
+
+
+class RowClock:
+    """The clock of a row's drafter: it shows when the round ended that the drafter observes."""
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self.now_s
+
+
+BuildDrafter = Callable[[DraftingOptions, TokenIds, RowClock], Drafter | None]
+"""Function that builds the drafter of a request from its options and its prompt [n] int32; it
+returns None for a request without speculation."""
+
+
+class Row:
+    """The drafter of one request, and the tokens that it has seen.
+
+    `confirm` and `sent` belong to the engine's thread. All else belongs to the thread that drafts,
+    which may miss steps.
+    """
+
+    def __init__(self, options: DraftingOptions, prompt: TokenIds, now_s: float) -> None:
+        """Take the request's options and its prompt [n ≥ 1] int32.
+
+        The drafter sees the first generated token as the end of the prompt, because engines read
+        prompts without draft tokens.
+        """
+        self.options = options
+        self.begun_s = now_s
+        self.drafter: Drafter | None = None
+        """The request's drafter; None without speculation, and after it failed."""
+        self._context = Context(prompt, options.max_tokens)
+        self._clock = RowClock(now_s)
+        self._is_built = False
+        self._num_plain = 0
+        """Tokens that the drafter wants to be generated without speculation."""
+        self._unseen: deque[tuple[Round, float]] = deque()
+        """Rounds that the drafter has not seen, and when each ended."""
+        self._proposed = NO_PROPOSAL
+        """The proposal that the next step verifies."""
+        self._confirmed_s = now_s
+        """Time at the end of the last step that gave tokens."""
+
+    @property
+    def tokens(self) -> TokenIds:
+        """The prompt and the tokens that the drafter has seen, [n] int32."""
+        return self._context.tokens
+
+    def confirm(self, step: RowStep, now_s: float, draft_s: float) -> Round | None:
+        """Take the result of a step; return it as a round, or None while the prompt is read.
+
+        `now_s` is the time at its end, and `draft_s` the seconds for which the engine waited for
+        draft tokens since the last one.
+        """
+        if not step.tokens:
+            return None
+        proposed, self._proposed = self._proposed, NO_PROPOSAL
+        num_accepted = len(step.tokens) - 1
+        num_verified = len(proposed.tokens) if step.num_verified is None else step.num_verified
+        seconds, self._confirmed_s = now_s - self._confirmed_s, now_s
+        confirmed = Round(
+            tokens=step.tokens,
+            num_draft_tokens=num_verified,
+            num_accepted=num_accepted,
+            drafter=proposed.drafter if num_verified else None,
+            accepted_sources=proposed.sources_of(step.tokens[:num_accepted]),
+            ended=False,
+            draft_s=draft_s,
+            target_s=max(0.0, seconds - draft_s),
+            next_drafts=step.own_draft[: proposed.num_next or 0],
+        )
+        self._unseen.append((confirmed, now_s))
+        return confirmed
+
+    def sent(self, proposal: Proposal) -> None:
+        """Record the proposal that the next step verifies."""
+        self._proposed = proposal
+
+    def propose(self, build: BuildDrafter) -> Proposal:
+        """Tell the drafter of all rounds since the last call, and return its proposal.
+
+        The first call builds the drafter. Exceptions of the drafter pass through.
+        """
+        if not self._is_built:
+            self._is_built = True
+            self.drafter = build(self.options, self._context.tokens, self._clock)
+        self.observe_all()
+        max_tokens = self._context.num_left - 1
+        if self.drafter is None or self._num_plain > 0 or max_tokens < 1:
+            return NO_PROPOSAL
+        found = self.drafter.propose(self._context.tokens, max_tokens)
+        self._num_plain = found.num_plain
+        return NO_PROPOSAL if found.num_plain else found
+
+    def observe_all(self) -> None:
+        """Tell the drafter of all rounds that it has not seen. Its exceptions pass through."""
+        while self._unseen:
+            confirmed, self._clock.now_s = self._unseen.popleft()
+            self._num_plain -= len(confirmed.tokens)
+            self._context.append(confirmed.tokens[: self._context.num_left])
+            if self.drafter is not None:
+                self.drafter.observe(confirmed)
