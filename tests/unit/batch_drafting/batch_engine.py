@@ -10,7 +10,7 @@ import numpy as np
 
 from specdec.batch_drafting.batch_drafter import BatchDrafter
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.rows import RowStep
+from specdec.batch_drafting.requests import RequestStep
 from specdec.rounds import Round
 
 
@@ -43,7 +43,7 @@ class BatchEngine:
         self.drafter = drafter
         self.running: dict[str, Running] = {}
         self.ended: dict[str, Running] = {}
-        self.needs_own_draft: list[bool] = []
+        self.num_own_draft: list[int | None] = []
         self._num_taken = num_taken
         self._own_draft = own_draft
 
@@ -68,7 +68,7 @@ class BatchEngine:
         """Run one step for all running requests."""
         steps = [self._verify(request_id, each) for request_id, each in self.running.items()]
         found = self.drafter.step(steps)
-        self.needs_own_draft.append(found.needs_own_draft)
+        self.num_own_draft.append(found.num_own_draft)
         for each, tokens, confirmed in zip(
             list(self.running.values()), found.tokens, found.rounds, strict=True
         ):
@@ -86,20 +86,21 @@ class BatchEngine:
         while self.running:
             self.step()
 
-    def _verify(self, request_id: str, running: Running) -> RowStep:
+    def _verify(self, request_id: str, running: Running) -> RequestStep:
         if running.num_prompt_steps > 1:
             running.num_prompt_steps -= 1
-            return RowStep(request_id, ())
+            return RequestStep(request_id, ())
         draft = running.draft[: self._num_taken(len(running.draft))]
         following = running.text[len(running.generated) :]
-        # A real engine would overrun here, and the answer with it.
+        # A real engine would generate more than max_tokens here.
         assert len(draft) < len(following)
         pairs = zip(draft, following, strict=False)
         num_accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         tokens = following[: num_accepted + 1]
         running.generated += tokens
         own = self._own_draft((*running.prompt, *running.generated))
-        return RowStep(request_id, tokens, len(draft), own)
+        ended = len(running.generated) == len(running.text)
+        return RequestStep(request_id, tokens, len(draft), own, ended)
 
     def _end(self, request_id: str, *, is_complete: bool) -> None:
         self.ended[request_id] = self.running.pop(request_id)

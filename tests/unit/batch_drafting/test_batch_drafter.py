@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from contextlib import contextmanager
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
-from specdec.batch_drafting.building import RowDrafterBuilder
-from specdec.batch_drafting.rows import RowStep
+from specdec.batch_drafting.building import RequestDrafterBuilder
+from specdec.batch_drafting.requests import RequestStep
 from specdec.drafting.copying.suffix import Memory
+from specdec.drafting.models.engine import FIRST_PAUSE_S
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.errors import DraftTimeoutError
 from specdec.settings.drafters import DrafterSettings
@@ -38,8 +40,10 @@ class Server:
 
     def __init__(self, budget_s=1.0, build=None, head="", **engine):
         self.load, self.memory, self.failures = Load(), Memory(), []
-        self.controller = Controller(ControlSettings(control_share=0.0))
-        self.builder = RowDrafterBuilder(
+        self.controller = Controller(
+            ControlSettings(control_share=0.0), draw=random.Random(1).random
+        )
+        self.builder = RequestDrafterBuilder(
             DrafterSettings(head=head), MAX_DRAFT_LEN, self.controller, self.load, self.memory
         )
         self.drafter = BatchDrafter(
@@ -53,9 +57,7 @@ class Server:
 
     def settle(self):
         """Wait until the thread that drafts has done everything."""
-        is_done = threading.Event()
-        self.drafter._tasks.put(is_done.set)
-        assert is_done.wait(10)
+        assert self.drafter.flush(10)
 
 
 @contextmanager
@@ -84,7 +86,7 @@ class Replaying:
 
 
 def test_each_request_gets_the_drafter_and_length_that_it_asks_for():
-    """Sixteen requests in one batch, each with its own drafter and k, to the token count."""
+    """Each of sixteen requests in one batch gets exactly the k that it asks for."""
     names = ("lookup", "suffix", "lookup+suffix", "auto")
     asked = [(name, k) for name in names for k in (0, 1, 3, 8)]
     with serving() as server:
@@ -149,11 +151,11 @@ def test_head_of_the_engine_is_steered():
         rounds = server.engine.ended["a"].rounds
         assert {each.num_draft_tokens for each in rounds[3:-1]} == {2}
         assert {each.num_accepted for each in rounds[3:-1]} == {2}
-        assert all(server.engine.needs_own_draft[:-2])
-        server.engine.needs_own_draft.clear()
+        assert set(server.engine.num_own_draft[:-3]) == {2}
+        server.engine.num_own_draft.clear()
         server.engine.add("b", LOOP, LOOP * 2, drafter="none")
         server.engine.run()
-        assert not any(server.engine.needs_own_draft)
+        assert set(server.engine.num_own_draft) == {None}
 
 
 def test_controller_learns_acceptance_and_step_times():
@@ -167,6 +169,15 @@ def test_controller_learns_acceptance_and_step_times():
     alpha, num_samples = server.controller.acceptance.alpha("repeat", EstimatedDrafter("copy"))
     assert num_samples > 10
     assert alpha > 0.9
+
+
+def test_repetitions_in_the_prompt_say_nothing_about_copies():
+    """Only the answer counts; the engine reads the prompt without draft tokens."""
+    with serving() as server:
+        server.engine.add("a", LOOP * 10, range(100, 130), task="t")
+        server.engine.run()
+        server.settle()
+    assert server.controller.acceptance.alpha("t", EstimatedDrafter("copy"))[0] < 0.1
 
 
 def test_nothing_is_learned_from_unverified_drafts():
@@ -196,6 +207,47 @@ def test_drafter_that_raises_is_dropped_and_reported():
     ended = server.engine.ended
     assert [(name, str(error)) for name, error in server.failures] == [("auto", "broken")]
     assert sorted(len(each.rounds) < 12 for each in ended.values()) == [False, True]
+
+
+def test_requests_that_fail_in_one_step_cause_one_pause():
+    """Else a single bad step would pause a drafter for minutes."""
+
+    def fail_later(context):
+        if len(context) > len(LOOP) + 2:
+            raise ValueError("broken")
+        return ()
+
+    with serving(build=lambda *_: Replaying(fail_later)) as server:
+        for number in range(12):
+            server.engine.add(str(number), LOOP, LOOP * 2)
+        server.engine.run()
+        server.settle()
+        assert len(server.failures) == 12
+        assert server.drafter._failed["auto"]._pause_s == FIRST_PAUSE_S
+
+
+def test_refused_drafter_is_reported_and_pauses_nothing():
+    """A client's error must not take drafters from others."""
+    with serving() as server:
+        for name in ("unknown", "draft", "vote"):
+            server.engine.add(name, LOOP, LOOP * 2, drafter=name)
+        server.engine.run()
+        server.settle()
+    assert [name for name, _ in server.failures] == ["unknown", "draft", "vote"]
+    assert not server.drafter._failed
+
+
+def test_report_that_fails_does_not_fail_a_step():
+    """Failures of failures stay without effect."""
+
+    def fail(*_):
+        raise ValueError("broken")
+
+    with serving(build=fail) as server:
+        server.drafter._report_failure = fail
+        server.engine.add("a", LOOP, LOOP * 2)
+        server.engine.run()
+        server.settle()
 
 
 def test_step_does_not_wait_for_a_drafter_that_hangs():
@@ -260,14 +312,14 @@ def test_short_budget_asks_all_rows_in_turn():
 def test_request_that_was_not_begun_gets_no_draft():
     """An engine may run requests of its own, such as a warm-up."""
     with serving() as server:
-        found = server.drafter.step([RowStep("unknown", (1, 2))])
-    assert (found.tokens, found.rounds, found.needs_own_draft) == (((),), (None,), False)
+        found = server.drafter.step([RequestStep("unknown", (1, 2))])
+    assert (found.tokens, found.rounds, found.num_own_draft) == (((),), (None,), None)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_course_of_an_engine_keeps_texts_and_leaves_nothing(data):
-    """Whatever is cancelled, cut or raised, texts stay right and the load returns to nothing."""
+    """Whatever is cancelled, cut or raised, texts stay right and the load returns to zero."""
     draw = data.draw
     small = st.integers(1, 4)
 
@@ -299,4 +351,4 @@ def test_any_course_of_an_engine_keeps_texts_and_leaves_nothing(data):
         step = server.load.step(Choice("copy"), 0)
     assert all(isinstance(error, ZeroDivisionError) for _, error in server.failures)
     assert (step.num_looping, step.num_reading) == (0, 0)
-    assert not server.drafter._rows
+    assert not server.drafter._requests

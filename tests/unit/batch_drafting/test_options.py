@@ -23,7 +23,7 @@ from specdec.errors import InvalidRequestError
     )
 )
 def test_options_survive_the_way_through_json(options):
-    """The engine's process has the same options as the front door."""
+    """The engine's process has the options that the server sent."""
     assert DraftingOptions.from_json(json.loads(json.dumps(options.to_json()))) == options
 
 
@@ -37,6 +37,10 @@ def test_options_survive_the_way_through_json(options):
         ({"max_tokens": 5, "num_draft_tokens": 1.5}, "num_draft_tokens cannot be 1.5"),
         ({"max_tokens": 5, "drafter": None}, "drafter cannot be None"),
         ({"max_tokens": 5, "prediction": ["a"]}, "list of token ids"),
+        ({"max_tokens": 5, "prediction": [2**31]}, "list of token ids"),
+        ({"max_tokens": 5, "prediction": None}, "prediction cannot be None"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1; given 0"),
+        ({"max_tokens": 5, "num_draft_tokens": -1}, "num_draft_tokens must be at least 0"),
     ],
 )
 def test_wrong_options_are_refused_by_name(given_options, message):

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.rows import BuildDrafter, Row, RowClock, RowStep
+from specdec.batch_drafting.requests import BatchRequest, BuildDrafter, RequestStep, RoundClock
 from specdec.drafting.models.engine import DraftHealth
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.drafting.steered import SteeredDrafter
-from specdec.errors import DraftTimeoutError
+from specdec.errors import DraftTimeoutError, InvalidRequestError, UnsupportedError
 from specdec.rounds import Round
 from specdec.steering.load import Load
 from specdec.token_ids import TokenIds
@@ -22,27 +22,34 @@ from specdec.token_ids import TokenIds
 BATCH = "batch"
 """Name under which failures of all drafters together are reported."""
 
+HANG_S = 10.0
+"""Seconds after which a drafter that has not returned counts as hanging. Drafting then ends for
+good: the results of later steps would pile up for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepDrafts:
-    """The answer to one step; its tuples have one entry for each row, in the step's order."""
+    """The answer to one step; its tuples have one entry for each request, in the step's order."""
 
     tokens: tuple[tuple[int, ...], ...]
     """Draft tokens for the next step; none for a plain step."""
     rounds: tuple[Round | None, ...]
-    """The rounds that the step confirmed; None for a request whose prompt is still read."""
-    needs_own_draft: bool
-    """Whether any request can use a draft of the engine's own drafter after the next step."""
+    """The rounds that the step confirmed; None for a request that is unknown or whose prompt is
+    still being read."""
+    num_own_draft: int | None
+    """Most draft tokens that any request can use of the engine's own drafter after the next step. 0
+    if it only needs to read along, None if it need not run."""
 
 
-class _Job:
-    """The drafting for one step, on the thread that drafts."""
+class _StepDrafting:
+    """The requests to ask in one step, and their proposals."""
 
-    def __init__(self, rows: list[Row], deadline_s: float) -> None:
-        """Take the rows to ask, and the time after which no further row is asked."""
-        self.rows = rows
-        self.deadline_s = deadline_s
-        self.proposals = [NO_PROPOSAL] * len(rows)
+    def __init__(self, requests: list[BatchRequest], now_s: float, budget_s: float) -> None:
+        self.requests = requests
+        self.deadline_s = now_s + budget_s
+        """Time after which no further request is asked."""
+        self.hangs_s = now_s + HANG_S
+        self.proposals = [NO_PROPOSAL] * len(requests)
         self.is_over = threading.Event()
         self.is_abandoned = False
         """Whether the engine went on without the proposals."""
@@ -52,15 +59,15 @@ class BatchDrafter:
     """The drafters of all requests in an engine's batch.
 
     All methods are called by the engine, on one thread; none raises. The drafters run on a thread
-    of their own.
+    of their own, the drafting thread.
 
-    - In each step, rows are asked until `budget_s` seconds have passed. The others get no draft
-      tokens in this step, and come first in the next one.
-    - If a single drafter then needs more than `budget_s` again, the step goes on without any draft
-      tokens. Drafting pauses, at least until that drafter is done, and longer each time that this
-      happens.
+    - In each step it asks requests in turn until `budget_s` seconds have passed. The others get no
+      draft tokens in this step.
+    - If one drafter takes longer than that by `budget_s`, the step goes on without draft tokens,
+      and the drafter is dropped when it returns. Drafting pauses until then, and for at least one
+      second. Without a success in between, the next pause is twice as long.
     - A drafter that raises is dropped, and its request goes on without speculation. New requests
-      for the same drafter go without speculation during a pause, which also gets longer each time.
+      for it go without speculation during a pause.
     """
 
     def __init__(
@@ -73,7 +80,7 @@ class BatchDrafter:
         report_failure: Callable[[str, Exception], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Start the thread that drafts.
+        """Start the drafting thread.
 
         `remember` gets tenant, prompt and answer [n] int32 of complete requests. `report_failure`
         gets the drafter as the request names it and its error, or BATCH if a step's drafts came too
@@ -85,137 +92,200 @@ class BatchDrafter:
         self._remember = remember
         self._report_failure = report_failure
         self._clock = clock
-        self._rows: dict[str, Row] = {}
+        self._requests: dict[str, BatchRequest] = {}
         self._health = DraftHealth(clock)
-        self._health_by_name: dict[str, DraftHealth] = {}
-        """Health of each drafter, as requests name it. Used by the thread that drafts."""
-        self._running: _Job | None = None
+        self._failed: dict[str, DraftHealth] = {}
+        """Health of each drafter that failed, as requests name it; for the drafting thread."""
+        self._running: _StepDrafting | None = None
         """The latest drafting, which may still run."""
+        self._hangs = False
         self._draft_s = 0.0
-        """Seconds for which the latest step waited."""
+        """Seconds that the latest step waited for draft tokens."""
         self._first = 0
-        """Index of the row that is asked first."""
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """Index of the request that is asked first."""
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="batch-drafter", daemon=True)
         self._thread.start()
 
     def begin(self, request_id: str, prompt: TokenIds, options: DraftingOptions) -> None:
-        """Take a new request with its prompt [n ≥ 1] int32."""
-        self._rows[request_id] = Row(options, prompt, self._clock())
+        """Take a new request with its prompt [n ≥ 1] int32; end an earlier one with this id.
 
-    def step(self, steps: Sequence[RowStep]) -> StepDrafts:
-        """Take what a step gave all running requests, and return their next draft tokens.
+        `options.max_tokens` must fit the engine's limit, because a buffer of that size is made.
+        """
+        self.end(request_id, is_complete=False)
+        if not self._hangs:
+            self._requests[request_id] = BatchRequest(options, prompt, self._clock())
+            self._load.begin_reading()
+
+    def step(self, steps: Sequence[RequestStep]) -> StepDrafts:
+        """Take the results of a step for all running requests, and return their next draft tokens.
 
         A request that was not begun gets no draft tokens.
         """
         now_s = self._clock()
         self._load.set_inflight(len(steps))
-        rows = [self._rows.get(each.request_id) for each in steps]
+        requests = [self._requests.get(each.request_id) for each in steps]
         rounds = tuple(
-            row.confirm(step, now_s, self._draft_s) if row is not None else None
-            for row, step in zip(rows, steps, strict=True)
+            self._confirm(request, step, now_s) if request is not None else None
+            for request, step in zip(requests, steps, strict=True)
         )
         asked = [
-            row
-            for row, confirmed in zip(rows, rounds, strict=True)
-            if row is not None and confirmed
+            request
+            for request, confirmed in zip(requests, rounds, strict=True)
+            if request is not None and confirmed
         ]
-        found = iter(self._proposals(asked))
+        found = iter(self._proposals(asked, now_s))
         proposals = tuple(next(found) if confirmed else NO_PROPOSAL for confirmed in rounds)
-        for row, proposal in zip(rows, proposals, strict=True):
-            if row is not None:
-                row.sent(proposal)
+        for request, proposal in zip(requests, proposals, strict=True):
+            if request is not None:
+                request.record_proposal(proposal)
         self._draft_s = self._clock() - now_s
-        needs_own_draft = any(each.num_next is not None for each in proposals)
-        return StepDrafts(tuple(each.tokens for each in proposals), rounds, needs_own_draft)
+        own = [each.num_next for each in proposals if each.num_next is not None]
+        return StepDrafts(tuple(each.tokens for each in proposals), rounds, max(own, default=None))
 
     def end(self, request_id: str, *, is_complete: bool) -> None:
-        """Drop a request; `is_complete`: its answer ran to its end."""
-        row = self._rows.pop(request_id, None)
-        if row is not None:
-            self._tasks.put(lambda: self._end(row, is_complete=is_complete))
+        """Drop a request. `is_complete`: whether its answer ran to its end."""
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return
+        if request.is_reading:
+            self._load.end_reading()
+        if not self._hangs:
+            self._tasks.put(lambda: self._end(request, is_complete=is_complete))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the drafting thread has seen all steps and ends; return whether it has."""
+        is_done = threading.Event()
+        self._tasks.put(is_done.set)
+        return is_done.wait(timeout_s)
 
     def close(self) -> None:
-        """End the thread, without waiting for a drafter that hangs."""
+        """End the drafting thread, without waiting for a drafter that hangs."""
         self._tasks.put(None)
         self._thread.join(timeout=2 * self._budget_s)
 
-    def _proposals(self, rows: list[Row]) -> list[Proposal]:
-        """Return the proposal of each row; none of them has one if drafting pauses or is late."""
-        nothing = [NO_PROPOSAL] * len(rows)
-        if not rows or (self._running is not None and not self._running.is_over.is_set()):
+    def _confirm(self, request: BatchRequest, step: RequestStep, now_s: float) -> Round | None:
+        was_reading = request.is_reading
+        confirmed = request.confirm(step, now_s, self._draft_s)
+        if was_reading and not request.is_reading:
+            self._load.end_reading()
+        return confirmed
+
+    def _proposals(self, requests: list[BatchRequest], now_s: float) -> list[Proposal]:
+        """Return each request's proposal; no request has one if drafting pauses or is late."""
+        nothing = [NO_PROPOSAL] * len(requests)
+        if not requests or self._is_busy(now_s):
             return nothing
         begun_s = self._health.begin()
+        drafting = self._running = _StepDrafting(requests, self._clock(), self._budget_s)
+        # In a pause the drafters only learn of the rounds.
+        drafting.is_abandoned = begun_s is None
+        self._tasks.put(lambda: self._draft(drafting))
         if begun_s is None:
             return nothing
-        job = self._running = _Job(rows, self._clock() + self._budget_s)
-        self._tasks.put(lambda: self._draft(job))
-        if job.is_over.wait(2 * self._budget_s):
+        if drafting.is_over.wait(2 * self._budget_s):
             self._health.succeeded(begun_s)
-            return job.proposals
-        job.is_abandoned = True
+            return drafting.proposals
+        drafting.is_abandoned = True
         self._health.failed(begun_s)
         limit_ms = 2000 * self._budget_s
-        self._report_failure(BATCH, DraftTimeoutError(f"no drafts within {limit_ms:g} ms"))
+        self._report(BATCH, DraftTimeoutError(f"no drafts within {limit_ms:g} ms"))
         return nothing
 
-    # The thread that drafts.
+    def _is_busy(self, now_s: float) -> bool:
+        """Return whether the drafting of an earlier step still runs; drop all if it hangs."""
+        running = self._running
+        if self._hangs or running is None or running.is_over.is_set():
+            return self._hangs
+        if now_s > running.hangs_s:
+            self._hangs = True
+            for request_id in list(self._requests):
+                self.end(request_id, is_complete=False)
+            error = DraftTimeoutError(f"a drafter hangs for {HANG_S:g} s; drafting has ended")
+            self._report(BATCH, error)
+        return True
+
+    def _report(self, drafter: str, error: Exception) -> None:
+        with suppress(Exception):  # A report that fails must not fail a step.
+            self._report_failure(drafter, error)
+
+    # The drafting thread.
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def _draft(self, job: _Job) -> None:
-        """Ask the rows of a step in turn, beginning after the last row asked in the step before."""
-        num_rows = len(job.rows)
-        first = self._first % num_rows
-        for index in (*range(first, num_rows), *range(first)):
-            if job.is_abandoned or self._clock() > job.deadline_s:
+    def _draft(self, drafting: _StepDrafting) -> None:
+        """Ask the requests of a step in turn, from the one at which the step before it stopped."""
+        num_requests = len(drafting.requests)
+        first = self._first % num_requests
+        asked: list[BatchRequest] = []
+        for index in (*range(first, num_requests), *range(first)):
+            request = drafting.requests[index]
+            if drafting.is_abandoned:
+                if request.built_s is not None:
+                    self._observe(request)
+                continue
+            if self._clock() > drafting.deadline_s:
                 self._first = index
                 break
-            job.proposals[index] = self._propose(job.rows[index])
-        job.is_over.set()
+            drafting.proposals[index] = self._propose(request)
+            asked.append(request)
+            if drafting.is_abandoned:
+                self._fail(request, DraftTimeoutError("the step went on without this drafter"))
+        if drafting.is_abandoned:
+            for request in asked:
+                request.withdraw()
+        drafting.is_over.set()
 
-    def _propose(self, row: Row) -> Proposal:
+    def _propose(self, request: BatchRequest) -> Proposal:
         try:
-            return row.propose(self._build_healthy)
+            return request.propose(self._build_healthy, self._clock())
         except Exception as error:  # noqa: BLE001 - a failing drafter never fails a step
-            self._drop(row, error)
+            self._fail(request, error)
             return NO_PROPOSAL
 
+    def _observe(self, request: BatchRequest) -> None:
+        try:
+            request.observe_all()
+        except Exception as error:  # noqa: BLE001 - a failing drafter never fails a step
+            self._fail(request, error)
+
     def _build_healthy(
-        self, options: DraftingOptions, prompt: TokenIds, clock: RowClock
+        self, options: DraftingOptions, prompt: TokenIds, clock: RoundClock
     ) -> Drafter | None:
         """Return the request's drafter; None during a pause after failures of such drafters."""
-        begun_s = self._health_of(options).begin()
-        if begun_s is None:
+        health = self._failed.get(options.drafter)
+        if health is not None and health.begin() is None:
             return None
-        try:
-            return self._build(options, prompt, clock)
-        finally:
-            self._health_of(options).ended(begun_s)
+        return self._build(options, prompt, clock)
 
-    def _drop(self, row: Row, error: Exception) -> None:
-        """Go on without the row's drafter, which has raised."""
-        drafter, row.drafter = row.drafter, None
-        self._health_of(row.options).failed(self._clock())
-        self._report_failure(row.options.drafter, error)
+    def _fail(self, request: BatchRequest, error: Exception) -> None:
+        """Report a failure, begin a pause for such drafters, and drop the request's drafter."""
+        name, built_s = request.options.drafter, request.built_s
+        self._report(name, error)
+        is_refused = isinstance(error, InvalidRequestError | UnsupportedError)
+        if built_s is not None and not is_refused:
+            self._failed.setdefault(name, DraftHealth(self._clock)).failed(built_s)
+        elif built_s is not None and name in self._failed:
+            self._failed[name].ended(built_s)
+        drafter, request.drafter = request.drafter, None
         if isinstance(drafter, SteeredDrafter):
-            with suppress(Exception):  # It has failed before, which was reported.
+            with suppress(Exception):  # The failure was reported before.
                 drafter.close(is_complete=False)
 
-    def _health_of(self, options: DraftingOptions) -> DraftHealth:
-        return self._health_by_name.setdefault(options.drafter, DraftHealth(self._clock))
-
-    def _end(self, row: Row, *, is_complete: bool) -> None:
+    def _end(self, request: BatchRequest, *, is_complete: bool) -> None:
         """Report a request's end to its drafter, and remember its text if it is complete."""
+        self._observe(request)
+        drafter, name = request.drafter, request.options.drafter
         try:
-            row.observe_all()
-            if isinstance(row.drafter, SteeredDrafter):
-                row.drafter.close(is_complete=is_complete)
-            if is_complete:
-                self._remember(row.options.tenant, row.tokens.copy())
-            if row.drafter is not None:
-                self._health_of(row.options).succeeded(row.begun_s)
+            if isinstance(drafter, SteeredDrafter):
+                drafter.close(is_complete=is_complete)
         except Exception as error:  # noqa: BLE001 - the thread goes on for the other requests
-            self._drop(row, error)
+            self._fail(request, error)
+        health = self._failed.get(name)
+        if health is not None and request.drafter is not None and request.built_s is not None:
+            (health.succeeded if is_complete else health.ended)(request.built_s)
+        if is_complete:
+            with suppress(Exception):  # Only the drafter `suffix` would miss the text.
+                self._remember(request.options.tenant, request.tokens.copy())

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.rows import RowClock
+from specdec.batch_drafting.requests import RoundClock
 from specdec.drafting.asked import allowed_drafters, read_drafter
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.suffix import Memory
-from specdec.drafting.names import AUTO
+from specdec.drafting.names import AUTO, VOTE
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import HEAD, DrafterId
 from specdec.drafting.scripted import Scripts
@@ -27,8 +27,8 @@ from specdec.steering.request_steering import RequestSteering
 from specdec.token_ids import TokenIds
 
 
-class RowDrafterBuilder:
-    """The builder of the drafters of all requests: `build` is a `rows.BuildDrafter`."""
+class RequestDrafterBuilder:
+    """Builds the drafter of each request in an engine's batch."""
 
     def __init__(
         self,
@@ -51,11 +51,12 @@ class RowDrafterBuilder:
         scripts = settings.scripts
         self._scripts = {name: Scripts.load(Path(file)) for name, file in scripts.items()}
 
-    def build(self, options: DraftingOptions, prompt: TokenIds, clock: RowClock) -> Drafter | None:
-        """Return the drafter of a request with this prompt; None without speculation.
+    def build(self, options: DraftingOptions, prompt: TokenIds, clock: RoundClock) -> Drafter:
+        """Return the drafter of a request; without speculation it only measures the target.
 
-        Raises InvalidRequestError for an unknown drafter, and UnsupportedError for one that does
-        not work in such an engine.
+        `tree` and `auto` leave out the drafters that do not work in such an engine. Raises
+        InvalidRequestError for an unknown drafter, and UnsupportedError if the request names one
+        that does not work.
         """
         asked = read_drafter(options.drafter, self._settings.ids)
         if options.num_draft_tokens == 0:
@@ -65,21 +66,21 @@ class RowDrafterBuilder:
         has_prediction = bool(options.prediction)
         allowed = allowed_drafters(asked, self._settings.ids, routed, has_prediction=has_prediction)
         drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
-        if asked.members and len(drafters) < len(allowed):
+        if (asked.members or asked.name == VOTE) and len(drafters) < max(1, len(allowed)):
             raise UnsupportedError(
-                f"this engine drafts inside; it has no {asked.name!r}, only copies and its own head"
+                f"this engine takes copy drafters and its own head only; given {asked.name!r}"
             )
         is_fixed = asked.name != AUTO
         if not is_fixed or len(drafters) < 2 or any(each.is_head for each in drafters):
             return self._steered(drafters, options, prompt, clock, is_fixed=is_fixed)
-        return FirstProposal([self._copying(each, options, prompt) for each in drafters])
+        return FirstProposal([self._free_drafter(each, options, prompt) for each in drafters])
 
     def _steered(
         self,
         drafters: list[DrafterId],
         options: DraftingOptions,
         prompt: TokenIds,
-        clock: RowClock,
+        clock: RoundClock,
         *,
         is_fixed: bool,
     ) -> SteeredDrafter:
@@ -88,7 +89,9 @@ class RowDrafterBuilder:
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
         lengths = self._lengths(options)
-        copying = [self._copying(each, options, prompt) for each in drafters if each.kind.is_free]
+        copying = [
+            self._free_drafter(each, options, prompt) for each in drafters if each.kind.is_free
+        ]
         heads = {
             each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
             for each in drafters
@@ -114,8 +117,10 @@ class RowDrafterBuilder:
         found = [each for each in drafters if each.name == options.task_drafter]
         return self._lengths(options).choice(found[0]) if found else None
 
-    def _copying(self, drafter: DrafterId, options: DraftingOptions, prompt: TokenIds) -> Drafter:
-        """Return a drafter that costs no pass."""
+    def _free_drafter(
+        self, drafter: DrafterId, options: DraftingOptions, prompt: TokenIds
+    ) -> Drafter:
+        """Build a copy or scripted drafter; these cost no pass."""
         assert drafter.kind.build is not None, "free drafters are built here"
         lengths = self._lengths(options)
         return drafter.kind.build(
@@ -143,4 +148,4 @@ class RowDrafterBuilder:
 
 
 def _no_draft_model() -> Drafter:
-    raise UnsupportedError("this engine drafts inside, so it calls no draft model")
+    raise UnsupportedError("an engine with a batch loop of its own calls no draft model")

@@ -1,4 +1,4 @@
-"""The options of a request, as they travel to an engine that drafts inside."""
+"""The options of a request, as they travel to an engine with a batch loop of its own."""
 
 from __future__ import annotations
 
@@ -41,20 +41,25 @@ class DraftingOptions:
     def from_json(cls, given: Mapping[str, Any]) -> DraftingOptions:
         """Read the result of `to_json`.
 
-        Raises InvalidRequestError if a field is unknown, missing or of another type.
+        Raises InvalidRequestError if a field is unknown, missing or wrong.
         """
         known = {each.name for each in fields(cls)}
         if unknown := sorted(given.keys() - known):
             raise InvalidRequestError(f"unknown drafting option {shown(unknown[0])}")
         if "max_tokens" not in given:
             raise InvalidRequestError("the drafting options lack max_tokens")
-        options = cls(**{**given, "prediction": tuple(given.get("prediction", ()))})
-        for name, allowed in _TYPES.items():
-            value = getattr(options, name)
-            if not isinstance(value, allowed) or isinstance(value, bool):
+        for name, value in given.items():
+            if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
                 raise InvalidRequestError(f"drafting option {name} cannot be {shown(value)}")
-        if not all(isinstance(each, int) for each in options.prediction):
+        if not all(type(each) is int and 0 <= each < 2**31 for each in given.get("prediction", ())):
             raise InvalidRequestError("drafting option prediction must be a list of token ids")
+        options = cls(**{**given, "prediction": tuple(given.get("prediction", ()))})
+        for name, value, least in (
+            ("max_tokens", options.max_tokens, 1),
+            ("num_draft_tokens", options.num_draft_tokens or 0, 0),
+        ):
+            if value < least:
+                raise InvalidRequestError(f"{name} must be at least {least}; given {value}")
         return options
 
 
@@ -66,4 +71,5 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "task_drafter": (str,),
     "tenant": (str, type(None)),
     "band": (str,),
+    "prediction": (list, tuple),
 }

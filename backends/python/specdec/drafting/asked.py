@@ -65,8 +65,8 @@ def allowed_drafters(
 ) -> list[DrafterId]:
     """Return the drafters that a request allows, best first; none for `none`.
 
-    `known` has all drafters of the server, and `routed` is the one that the operator names for the
-    request's task. A request without a prediction cannot use that drafter.
+    `known` are all drafters of the server, and `routed` is the one that the operator names for the
+    request's task. Without a prediction in the request, the drafter `prediction` is left out.
     """
     if asked.name == NONE:
         return []

@@ -103,6 +103,8 @@ class SteeredDrafter:
         self._num_streamed = 0
         """Tokens generated without speculation since the last choice."""
         self._watch = CopyWatch()
+        self._is_watching = False
+        """Whether `_watch` knows where the answer begins."""
         # The prediction drafter has state and cannot be asked about an earlier position.
         self._has_prediction = any(isinstance(each, PredictionDrafter) for each in copying)
         self._can_look_back = bool(copying) and steering.looks_back and not self._has_prediction
@@ -111,6 +113,8 @@ class SteeredDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
+        if self._num_rounds and not self._is_watching:
+            self._begin_watch()
         self._context, self._num_left, self._confirmed = context.copy(), max_tokens, []
         self._has_looked_back = self._steering.is_due and self._look_back()
         choice = self._steering.choose(len(context), max_tokens + 1, can_read=self._has_read)
@@ -145,8 +149,14 @@ class SteeredDrafter:
         self._confirmed += confirmed.tokens
         self._num_rounds += 1
         self._num_context += num_tokens
-        if self._num_rounds == 1:
-            self._watch.begin(self._num_context)
+        if self._num_rounds == 1 and choice is not None:
+            self._begin_watch()
+
+    def withdraw(self) -> None:
+        """Take note that the engine went on without the proposal of the running round."""
+        self._choice, self._num_asked, self._proposal = None, None, NO_PROPOSAL
+        # The head did not run, so it misses tokens.
+        self._has_read = self._head is None
 
     def close(self, *, is_complete: bool) -> None:
         """Tell the controller that the request is over.
@@ -159,6 +169,10 @@ class SteeredDrafter:
                 self._steering.finish()
         finally:
             self._steering.leave()
+
+    def _begin_watch(self) -> None:
+        self._watch.begin(self._num_context)
+        self._is_watching = True
 
     def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         """Return a copy if one is long enough, else the draft of the chosen drafter."""
@@ -183,7 +197,7 @@ class SteeredDrafter:
         learns about copies from rounds of any drafter.
         """
         num_tokens = self._steering.draw_num_to_look_back() if self._can_look_back else 0
-        if not (num_tokens and self._num_rounds):
+        if not (num_tokens and self._is_watching):
             return False
         text = np.concatenate([self._context, np.asarray(self._confirmed, dtype=np.int32)])
 
@@ -261,7 +275,7 @@ class SteeredDrafter:
         `_look_back` then reports nothing.
         """
         if self._proposal.tokens and not confirmed.num_draft_tokens:
-            return ()  # An engine with a batch loop of its own did not verify the proposal.
+            return ()  # An engine may verify no draft token, for example if its step is full.
         depth = min(max(self._proposal.depths, default=0), confirmed.num_draft_tokens)
         counts = confirmed.num_draft_tokens, depth, confirmed.num_accepted
         nothing = 0, 0, 0

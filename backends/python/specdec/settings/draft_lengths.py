@@ -91,7 +91,7 @@ class DraftLengths:
         return Choice(drafter.name, self.draft_model)
 
     def default(self, drafters: Iterable[DrafterId], candidates: Sequence[Candidate]) -> Choice:
-        """Return the choice of a request before measurements: a candidate, a copy drafter or off.
+        """Return the request's choice before measurements: its best candidate, copies, or off.
 
         `drafters` are those of the request, and `candidates` its heads and draft models, best
         first.

@@ -21,7 +21,7 @@ from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDraf
 from specdec.engines.calls import Engines
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafters.draft_engines import DraftEngines
-from specdec.serving.drafters.draft_lengths import lengths_of
+from specdec.serving.drafters.request_lengths import lengths_of
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings

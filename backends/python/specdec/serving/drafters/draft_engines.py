@@ -15,7 +15,7 @@ from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
-from specdec.serving.drafters.draft_lengths import lengths_of
+from specdec.serving.drafters.request_lengths import lengths_of
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.admission import max_open_calls

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
+from specdec.drafting.steered import SteeredDrafter
 from specdec.loop import Context
 from specdec.rounds import Round
 from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
-class RowStep:
+class RequestStep:
     """The result of one step of the engine for one request."""
 
     request_id: str
@@ -22,14 +23,16 @@ class RowStep:
     """Confirmed tokens: the accepted draft tokens, then the target's own; none while the engine
     still reads the prompt."""
     num_verified: int | None = None
-    """Draft tokens that the step verified, if the engine took fewer than were proposed; None for
-    all."""
+    """Draft tokens that the step verified; None if it verified all proposed ones."""
     own_draft: tuple[int, ...] = ()
-    """Draft tokens after `tokens` of the engine's own drafter, such as an EAGLE-3 head."""
+    """Draft tokens that the engine's own drafter, such as an EAGLE-3 head, proposes after
+    `tokens`."""
+    ended: bool = False
+    """Whether the answer ends with these tokens."""
 
 
-class RowClock:
-    """The clock of a row's drafter: it shows when the round ended that the drafter observes."""
+class RoundClock:
+    """The clock of a request's drafter; it shows the end of the round being observed."""
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
@@ -39,31 +42,33 @@ class RowClock:
         return self.now_s
 
 
-BuildDrafter = Callable[[DraftingOptions, TokenIds, RowClock], Drafter | None]
+BuildDrafter = Callable[[DraftingOptions, TokenIds, RoundClock], Drafter | None]
 """Function that builds the drafter of a request from its options and its prompt [n] int32; it
-returns None for a request without speculation."""
+returns None if there is to be none."""
 
 
-class Row:
+class BatchRequest:
     """The drafter of one request, and the tokens that it has seen.
 
-    `confirm` and `sent` belong to the engine's thread. All else belongs to the thread that drafts,
-    which may miss steps.
+    `confirm` and `record_proposal` belong to the engine's thread. All else belongs to the drafting
+    thread, which may miss steps.
     """
 
     def __init__(self, options: DraftingOptions, prompt: TokenIds, now_s: float) -> None:
         """Take the request's options and its prompt [n ≥ 1] int32.
 
-        The drafter sees the first generated token as the end of the prompt, because engines read
-        prompts without draft tokens.
+        The drafter sees the first generated token before it is asked for the first time, because
+        engines read prompts without draft tokens.
         """
         self.options = options
-        self.begun_s = now_s
+        self.built_s: float | None = None
+        """Time when the drafter was built; None before."""
         self.drafter: Drafter | None = None
-        """The request's drafter; None without speculation, and after it failed."""
+        """The request's drafter; None before it is built, and after it failed."""
+        self.is_reading = True
+        """Whether the engine still reads the prompt."""
         self._context = Context(prompt, options.max_tokens)
-        self._clock = RowClock(now_s)
-        self._is_built = False
+        self._clock = RoundClock(now_s)
         self._num_plain = 0
         """Tokens that the drafter wants to be generated without speculation."""
         self._unseen: deque[tuple[Round, float]] = deque()
@@ -78,14 +83,15 @@ class Row:
         """The prompt and the tokens that the drafter has seen, [n] int32."""
         return self._context.tokens
 
-    def confirm(self, step: RowStep, now_s: float, draft_s: float) -> Round | None:
+    def confirm(self, step: RequestStep, now_s: float, draft_s: float) -> Round | None:
         """Take the result of a step; return it as a round, or None while the prompt is read.
 
-        `now_s` is the time at its end, and `draft_s` the seconds for which the engine waited for
-        draft tokens since the last one.
+        `now_s` is the time at its end, and `draft_s` the seconds for which the step before it
+        waited for draft tokens.
         """
         if not step.tokens:
             return None
+        self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL
         num_accepted = len(step.tokens) - 1
         num_verified = len(proposed.tokens) if step.num_verified is None else step.num_verified
@@ -96,7 +102,7 @@ class Row:
             num_accepted=num_accepted,
             drafter=proposed.drafter if num_verified else None,
             accepted_sources=proposed.sources_of(step.tokens[:num_accepted]),
-            ended=False,
+            ended=step.ended,
             draft_s=draft_s,
             target_s=max(0.0, seconds - draft_s),
             next_drafts=step.own_draft[: proposed.num_next or 0],
@@ -104,17 +110,17 @@ class Row:
         self._unseen.append((confirmed, now_s))
         return confirmed
 
-    def sent(self, proposal: Proposal) -> None:
+    def record_proposal(self, proposal: Proposal) -> None:
         """Record the proposal that the next step verifies."""
         self._proposed = proposal
 
-    def propose(self, build: BuildDrafter) -> Proposal:
+    def propose(self, build: BuildDrafter, now_s: float) -> Proposal:
         """Tell the drafter of all rounds since the last call, and return its proposal.
 
         The first call builds the drafter. Exceptions of the drafter pass through.
         """
-        if not self._is_built:
-            self._is_built = True
+        if self.built_s is None:
+            self.built_s = now_s
             self.drafter = build(self.options, self._context.tokens, self._clock)
         self.observe_all()
         max_tokens = self._context.num_left - 1
@@ -123,6 +129,11 @@ class Row:
         found = self.drafter.propose(self._context.tokens, max_tokens)
         self._num_plain = found.num_plain
         return NO_PROPOSAL if found.num_plain else found
+
+    def withdraw(self) -> None:
+        """Tell the drafter that the engine went on without its last proposal."""
+        if isinstance(self.drafter, SteeredDrafter) and self._num_plain <= 0:
+            self.drafter.withdraw()
 
     def observe_all(self) -> None:
         """Tell the drafter of all rounds that it has not seen. Its exceptions pass through."""

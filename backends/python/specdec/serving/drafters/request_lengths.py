@@ -1,4 +1,4 @@
-"""Read the draft lengths of a request from its fields and from the settings."""
+"""Collect what decides the draft lengths of a request."""
 
 from __future__ import annotations
 
