@@ -71,7 +71,14 @@ def start(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(server_watch, "PROBE_PERIOD_S", 0.02)
     watches = []
 
-    def start(pulse=NO_HEARTBEAT, flush=lambda: None, *, exits_on_dead_engine=False):
+    # Never the real `os.kill`: the parent of this process is pytest itself, or a shell.
+    def start(
+        pulse=NO_HEARTBEAT,
+        flush=lambda: None,
+        *,
+        exits_on_dead_engine=False,
+        kill=lambda *_: None,
+    ):
         requests = Requests(engine)
         watch = ServerWatch(
             requests,
@@ -82,6 +89,7 @@ def start(engine, tmp_path, monkeypatch):
             flush,
             lambda _: None,
             exits_on_dead_engine=exits_on_dead_engine,
+            kill=kill,
         )
         watches.append(watch)
         return requests, watch
@@ -163,9 +171,10 @@ def test_exit_sends_every_error_first(engine, start, monkeypatch):
     """Errors leave the outbox before tritonserver, the parent process, is killed."""
     events = []
     monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(server_watch.os, "kill", lambda pid, _: events.append(("kill", pid)))
     requests, _ = start(
-        flush=lambda: events.append(("flush", len(requests.errors))), exits_on_dead_engine=True
+        flush=lambda: events.append(("flush", len(requests.errors))),
+        exits_on_dead_engine=True,
+        kill=lambda pid, _: events.append(("kill", pid)),
     )
 
     engine.fault = "target: its process has died"
@@ -179,10 +188,26 @@ def test_exit_does_not_wait_for_a_disk_that_hangs(engine, start, monkeypatch):
     killed, hangs = threading.Event(), threading.Event()
     monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
     monkeypatch.setattr(server_watch, "FLUSH_S", 0.1)
-    monkeypatch.setattr(server_watch.os, "kill", lambda *_: killed.set())
-    start(flush=hangs.wait, exits_on_dead_engine=True)
+    start(flush=hangs.wait, exits_on_dead_engine=True, kill=lambda *_: killed.set())
 
     engine.fault = "target: its process has died"
 
     assert killed.wait(20.0)
     hangs.set()
+
+
+def test_watch_that_is_closed_kills_no_server(engine, start, monkeypatch):
+    """When the model is unloaded, a fault of its engine must not end the others' server."""
+    killed, flushing, goes_on = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
+
+    def flush():
+        flushing.set()
+        goes_on.wait(20.0)
+
+    _, watch = start(flush=flush, exits_on_dead_engine=True, kill=lambda *_: killed.set())
+    engine.fault = "target: its process has died"
+    assert flushing.wait(20.0)
+    watch._closing.set()
+    goes_on.set()
+    assert not killed.wait(0.3)

@@ -45,17 +45,19 @@ class ServerWatch:
         warn: Callable[[str], None],
         *,
         exits_on_dead_engine: bool,
+        kill: Callable[[int, int], None] = os.kill,
     ) -> None:
         """Start watching the model `target`.
 
         `flush` sends queued responses and writes state to disk before the server ends. With
-        `exits_on_dead_engine`, tritonserver is killed if the target is dead or hung.
+        `exits_on_dead_engine`, tritonserver is killed if the target is dead or hung; `kill` takes
+        its process id and a signal.
         """
         self._requests, self._heartbeat = requests, heartbeat
         self._target, self._board = target, board
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
         self._processes = Watch(hang_s)
-        self._exits = exits_on_dead_engine
+        self._exits, self._kill = exits_on_dead_engine, kill
         self._tritonserver = os.getppid()
         self._is_draining = False
         self._target_fault = ""
@@ -123,10 +125,12 @@ class ServerWatch:
                 flushing.start()
                 flushing.join(FLUSH_S)
             time.sleep(SETTLE_S)
+            if self._closing.is_set():
+                return  # The model is unloaded, so its engine no longer decides about the server.
             self._warn("exit_on_dead_engine: ending the server")
             # If the parent has changed, tritonserver is dead and its id may be another process's.
             if os.getppid() == self._tritonserver:
-                os.kill(self._tritonserver, signal.SIGKILL)
+                self._kill(self._tritonserver, signal.SIGKILL)
 
     def _wait_until_answered(self) -> None:
         limit_s = time.monotonic() + ANSWER_S
