@@ -8,6 +8,8 @@ import numpy as np
 
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RoundClock
+from specdec.drafter_building.draft_lengths import DraftLengths
+from specdec.drafter_building.steered import SteeredRequest, steered_drafter
 from specdec.drafting.asked import allowed_drafters, read_drafter
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.context import DrafterContext
@@ -16,14 +18,11 @@ from specdec.drafting.names import AUTO, VOTE
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import HEAD, DrafterId
 from specdec.drafting.scripted import Scripts
-from specdec.drafting.steered import HeadCandidate, SteeredDrafter
+from specdec.drafting.steered import SteeredDrafter
 from specdec.errors import UnsupportedError
-from specdec.settings.draft_lengths import DraftLengths
 from specdec.settings.drafters import DrafterSettings
-from specdec.steering.choices import Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
-from specdec.steering.request_steering import RequestSteering
 from specdec.token_ids import TokenIds
 
 
@@ -48,6 +47,7 @@ class RequestDrafterBuilder:
         self._controller = controller
         self._load = load
         self._memory = memory
+        self._by_name = {each.name: each for each in settings.ids}
         scripts = settings.scripts
         self._scripts = {name: Scripts.load(Path(file)) for name, file in scripts.items()}
 
@@ -61,8 +61,7 @@ class RequestDrafterBuilder:
         asked = read_drafter(options.drafter, self._settings.ids)
         if options.num_draft_tokens == 0:
             return self._steered([], options, prompt, clock, is_fixed=True)
-        by_name = {each.name: each for each in self._settings.ids}
-        routed = by_name.get(options.task_drafter)
+        routed = self._by_name.get(options.task_drafter)
         has_prediction = bool(options.prediction)
         allowed = allowed_drafters(asked, self._settings.ids, routed, has_prediction=has_prediction)
         drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
@@ -88,34 +87,20 @@ class RequestDrafterBuilder:
 
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
-        lengths = self._lengths(options)
-        copying = [
-            self._free_drafter(each, options, prompt) for each in drafters if each.kind.is_free
-        ]
-        heads = {
-            each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
-            for each in drafters
-            if each.is_head
-        }
-        candidates = tuple(each.candidate for each in heads.values())
-        routed = None if is_fixed else self._routed(drafters, options)
-        traits = RequestTraits(
-            task=options.task,
-            band=options.band,
-            candidates=candidates,
-            max_copy_tokens=max(lengths.copy, lengths.long_copy) if copying else 0,
-            default=routed or lengths.default(drafters, candidates),
-            may_be_off=not is_fixed and options.num_draft_tokens is None,
-            is_fixed=is_fixed,
-            is_routed=routed is not None,
+        request = SteeredRequest(
+            options.task,
+            options.band,
+            len(prompt),
+            self._lengths(options),
+            drafters,
+            self._by_name.get(options.task_drafter),
+            is_fixed,
         )
-        steering = RequestSteering(self._controller, traits, self._load, len(prompt))
-        return SteeredDrafter(steering, copying, {}, heads, clock)
 
-    def _routed(self, drafters: list[DrafterId], options: DraftingOptions) -> Choice | None:
-        """Return the choice that the operator configured for the task; None without one."""
-        found = [each for each in drafters if each.name == options.task_drafter]
-        return self._lengths(options).choice(found[0]) if found else None
+        def build(drafter: DrafterId) -> Drafter:
+            return self._free_drafter(drafter, options, prompt)
+
+        return steered_drafter(request, build, self._controller, self._load, clock)
 
     def _free_drafter(
         self, drafter: DrafterId, options: DraftingOptions, prompt: TokenIds

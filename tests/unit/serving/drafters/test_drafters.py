@@ -9,6 +9,7 @@ import pytest
 
 from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.acceptance.sampling import SamplingParams
+from specdec.drafter_building import steered as steered_building
 from specdec.drafting.asked import read_drafter
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.combining.late import LateDrafter
@@ -69,6 +70,7 @@ class Steered:
     copying: list
     engines: dict
     heads: dict
+    clock: object
 
 
 @pytest.fixture
@@ -76,8 +78,8 @@ def make(tmp_path, monkeypatch):
     """Return a function that builds the drafter of a request with these fields."""
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps({"prompt": PROMPT.tolist(), "guesses": [7, 8]}) + "\n")
-    monkeypatch.setattr(building, "RequestSteering", lambda _controller, traits, *_: traits)
-    monkeypatch.setattr(building, "SteeredDrafter", Steered)
+    monkeypatch.setattr(steered_building, "RequestSteering", lambda _controller, traits, *_: traits)
+    monkeypatch.setattr(steered_building, "SteeredDrafter", Steered)
     factories = []
 
     def build(
@@ -137,11 +139,15 @@ def test_auto_may_choose_every_drafter_that_fits(make):
 
 
 def test_configured_drafter_of_a_task_is_the_default(make):
-    """A copy drafter is also asked, after the prediction and before the others."""
+    """A copy drafter is also asked, after the prediction and before the others.
+
+    A drafter that cannot draft for the request, such as `prediction` without one, is no default.
+    """
     assert make(task="big").traits.default == Choice("big", 2)
     steered = make(task="suffix", prediction="abc")
     assert steered.traits.default == Choice(COPY)
     assert copies(steered) == ["prediction", "suffix", "lookup"]
+    assert make(task="prediction").traits.default == Choice("eagle3", 3)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from specdec.acceptance.modes import NO_VERIFICATION
+from specdec.drafter_building.steered import SteeredRequest, steered_drafter
 from specdec.drafting.asked import allowed_drafters
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.combining.late import LateDrafter
@@ -15,9 +16,9 @@ from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.suffix import Memory
 from specdec.drafting.names import AUTO, TREE, VOTE
 from specdec.drafting.protocol import Drafter
-from specdec.drafting.registry import DRAFT_MODEL, HEAD_TREE, DrafterId
+from specdec.drafting.registry import DRAFT_MODEL, DrafterId
 from specdec.drafting.scripted import Scripts
-from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
+from specdec.drafting.steered import SteeredDrafter
 from specdec.engines.calls import Engines
 from specdec.serving.drafters.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafters.draft_engines import DraftEngines
@@ -25,10 +26,8 @@ from specdec.serving.drafters.request_lengths import lengths_of
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
-from specdec.steering.request_steering import RequestSteering
 from specdec.token_ids import TokenIds
 
 
@@ -124,51 +123,22 @@ class DrafterFactory:
 
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
-        lengths = lengths_of(self._settings, context)
-        engines = {
-            each.name: EngineCandidate(
-                lengths.candidate(each),
-                self._engines.ahead(each, context, self._drafter(each, context)),
-            )
-            for each in drafters
-            if each.kind is DRAFT_MODEL
-        }
-        heads = {
-            each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
-            for each in drafters
-            if each.is_head and (is_fixed or lengths.takes_trees or each.kind is not HEAD_TREE)
-        }
-        copying = [self._drafter(each, context) for each in drafters if each.kind.is_free]
-        max_copy_tokens = max(lengths.copy, lengths.long_copy) if copying else 0
-        candidates = (
-            *(each.candidate for each in heads.values()),
-            *(each.candidate for each in engines.values()),
+        request = SteeredRequest(
+            context.task.label,
+            context.band,
+            len(context.prompt),
+            lengths_of(self._settings, context),
+            drafters,
+            self._by_name.get(context.task.drafter or ""),
+            is_fixed,
         )
-        routed = None if is_fixed else self._routed(context, candidates)
-        traits = RequestTraits(
-            task=context.task.label,
-            band=context.band,
-            candidates=candidates,
-            max_copy_tokens=max_copy_tokens,
-            default=routed or lengths.default(drafters, candidates),
-            may_be_off=not is_fixed and context.request.num_draft_tokens is None,
-            is_fixed=is_fixed,
-            is_routed=routed is not None,
-        )
-        steering = RequestSteering(self._controller, traits, self._load, len(context.prompt))
-        return SteeredDrafter(steering, copying, engines, heads)
 
-    def _routed(self, context: RequestContext, candidates: Sequence[Candidate]) -> Choice | None:
-        """Return the choice that the operator configured for the request's task.
+        def build(drafter: DrafterId) -> Drafter:
+            now = self._drafter(drafter, context)
+            is_draft_model = drafter.kind is DRAFT_MODEL
+            return self._engines.ahead(drafter, context, now) if is_draft_model else now
 
-        Returns None if there is none, or if its drafter cannot draft for this request.
-        """
-        routed = self._by_name.get(context.task.drafter or "")
-        if routed is None:
-            return None
-        if not routed.kind.is_free and all(each.name != routed.name for each in candidates):
-            return None
-        return lengths_of(self._settings, context).choice(routed)
+        return steered_drafter(request, build, self._controller, self._load)
 
     def _drafter(self, drafter: DrafterId, context: RequestContext) -> Drafter:
         """Return a copy drafter, a scripted one or a draft model's, by the registry."""

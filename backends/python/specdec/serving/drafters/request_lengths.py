@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specdec.acceptance.modes import REJECTION
+from specdec.drafter_building.draft_lengths import DraftLengths
 from specdec.drafting.names import AUTO
 from specdec.serving.request_context import RequestContext
-from specdec.settings.draft_lengths import DraftLengths
 from specdec.settings.orchestrator import OrchestratorSettings
 
 
