@@ -16,6 +16,7 @@ ORDER = (
     ("drafting",),
     ("loop",),
     ("settings",),
+    ("drafter_building",),
     ("batch_drafting",),
     ("deployment",),
     ("triton_backend",),
