@@ -88,13 +88,13 @@ class RequestDrafterBuilder:
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
         request = SteeredRequest(
-            options.task,
-            options.band,
-            len(prompt),
-            self._lengths(options),
-            drafters,
-            self._by_name.get(options.task_drafter),
-            is_fixed,
+            task=options.task,
+            band=options.band,
+            num_prompt_tokens=len(prompt),
+            lengths=self._lengths(options),
+            drafters=drafters,
+            routed=self._by_name.get(options.task_drafter),
+            is_fixed=is_fixed,
         )
 
         def build(drafter: DrafterId) -> Drafter:

@@ -1,8 +1,7 @@
-"""Build the drafter of a request in which the controller chooses, or only measures."""
+"""Build the drafter that the controller steers for one request."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SteeredRequest:
-    """A request as the controller needs to know it."""
+    """The parts of a request from which its steered drafter is built."""
 
     task: str
     """The label under which the request's acceptance is measured."""
@@ -27,15 +26,17 @@ class SteeredRequest:
     num_prompt_tokens: int
     lengths: DraftLengths
     drafters: Sequence[DrafterId]
-    """All drafters that the request may use, best first; none to measure the target alone."""
+    """Drafters that the request may use, best first; empty to measure the target without
+    speculation."""
     routed: DrafterId | None
-    """The drafter that the operator configured for the request's task."""
+    """The drafter that the operator configured for the request's task; None without one."""
     is_fixed: bool
     """Whether the request names its drafter itself, so that the controller only measures it."""
 
     def heads(self) -> dict[str, HeadCandidate]:
         """Return the shapes of the target's head that the controller may choose, by name."""
         lengths = self.lengths
+        # Without trees a tree head drafts a chain, as the plain head does: no choice of its own.
         return {
             each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
             for each in self.drafters
@@ -75,7 +76,7 @@ def steered_drafter(
     build: Callable[[DrafterId], Drafter],
     controller: Controller,
     load: Load,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float],
 ) -> SteeredDrafter:
     """Return a drafter that lets the controller choose among the request's drafters.
 

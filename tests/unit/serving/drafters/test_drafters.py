@@ -139,15 +139,11 @@ def test_auto_may_choose_every_drafter_that_fits(make):
 
 
 def test_configured_drafter_of_a_task_is_the_default(make):
-    """A copy drafter is also asked, after the prediction and before the others.
-
-    A drafter that cannot draft for the request, such as `prediction` without one, is no default.
-    """
+    """A copy drafter is also asked, after the prediction and before the others."""
     assert make(task="big").traits.default == Choice("big", 2)
     steered = make(task="suffix", prediction="abc")
     assert steered.traits.default == Choice(COPY)
     assert copies(steered) == ["prediction", "suffix", "lookup"]
-    assert make(task="prediction").traits.default == Choice("eagle3", 3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -124,21 +125,22 @@ class DrafterFactory:
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
         request = SteeredRequest(
-            context.task.label,
-            context.band,
-            len(context.prompt),
-            lengths_of(self._settings, context),
-            drafters,
-            self._by_name.get(context.task.drafter or ""),
-            is_fixed,
+            task=context.task.label,
+            band=context.band,
+            num_prompt_tokens=len(context.prompt),
+            lengths=lengths_of(self._settings, context),
+            drafters=drafters,
+            routed=self._by_name.get(context.task.drafter or ""),
+            is_fixed=is_fixed,
         )
 
         def build(drafter: DrafterId) -> Drafter:
-            now = self._drafter(drafter, context)
-            is_draft_model = drafter.kind is DRAFT_MODEL
-            return self._engines.ahead(drafter, context, now) if is_draft_model else now
+            built = self._drafter(drafter, context)
+            if drafter.kind is DRAFT_MODEL:
+                return self._engines.ahead(drafter, context, built)
+            return built
 
-        return steered_drafter(request, build, self._controller, self._load)
+        return steered_drafter(request, build, self._controller, self._load, time.perf_counter)
 
     def _drafter(self, drafter: DrafterId, context: RequestContext) -> Drafter:
         """Return a copy drafter, a scripted one or a draft model's, by the registry."""
