@@ -61,4 +61,12 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
             "a draft goes stale",
             (phase("fresh"), phase("stale", stale=STALE), phase("refreshed", swapped=tuple(STALE))),
         ),
+        Scenario("slow first rounds", (phase("slow first rounds", num_slow_tokens=8),)),
+        Scenario(
+            "the machine is busy for 600 tokens",
+            (
+                phase("at the start", num_slow_tokens=600),
+                phase("again", num_slow_tokens=600),
+            ),
+        ),
     )

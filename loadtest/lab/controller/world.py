@@ -11,13 +11,17 @@ import heapq
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specdec.loadtest.lab.controller.default_pair import CANDIDATES, HEADS
 from specdec.loadtest.lab.controller.score import Score
 from specdec.loadtest.lab.controller.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
 from specdec.steering.choices import COPY, Choice, least_beyond
+
+SLOWDOWN = 10.0
+"""Factor by which other programs, such as a server that starts, slow rounds on a machine that is
+too small for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Phase:
     """Share of each drafter's drafts whose tokens are all rejected in this phase."""
     swapped: tuple[str, ...] = ()
     """Drafters that are served in another version from the start of the phase."""
+    num_slow_tokens: int = 0
+    """Tokens at the start of the phase that take SLOWDOWN times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ class World:
                 stream.choice, num_plain = stream.policy.choice(num_context, left)
                 stream.num_to_stream = min(num_plain, left) if stream.choice.is_off else 0
             outcome = self._round(stream, stream.choice, phase, noise)
+            if score.num_tokens < phase.num_slow_tokens:
+                outcome = replace(outcome, seconds=SLOWDOWN * outcome.seconds)
             end_s = self.now_s + outcome.seconds
             stream.num_to_stream = max(0, stream.num_to_stream - 1)
             stream.position += outcome.num_tokens

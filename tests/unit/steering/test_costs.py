@@ -9,6 +9,7 @@ import pytest
 
 from specdec.steering.choices import COPY, OFF_CHOICE, Choice
 from specdec.steering.costs import MAX_OUTLIER, CostEstimates, Step, load_bucket
+from specdec.steering.estimates import PRIOR_ROUNDS
 
 NOW_S = time.time()
 
@@ -172,6 +173,41 @@ def test_stalls_hardly_change_expected_times():
 
     assert seconds(costs, Choice(COPY), rows=4, context=1000) < 1.35 * 0.0118
     assert MAX_OUTLIER < 100
+
+
+@pytest.mark.parametrize("num_slow", [1, 2, 40])
+def test_drafter_timed_while_the_machine_was_busy_is_not_taken_for_slow(num_slow):
+    """Once steps of another drafter are as fast as usual, the slow times are forgotten."""
+    costs, head, tree = CostEstimates(), Choice("head", 3), Choice("tree", 8)
+    for _ in range(num_slow):
+        costs.add(all_do(head, rows=4), 0.150, NOW_S)
+    for _ in range(16):
+        costs.add(all_do(tree, rows=9), 0.030, NOW_S)
+
+    assert seconds(costs, head, rows=4) < 0.040
+    assert seconds(costs, tree, rows=9) == pytest.approx(0.030, rel=0.1)
+
+
+def test_seven_fast_steps_do_not_replace_what_is_known():
+    """A single slow step in between ends the row, and the fast ones count as any others."""
+    costs, head = CostEstimates(), Choice("head", 3)
+    for number in range(600):
+        costs.add(all_do(head, rows=4), 0.020 if number % PRIOR_ROUNDS else 0.100, NOW_S)
+
+    assert seconds(costs, head, rows=4) == pytest.approx(0.030, rel=0.1)
+
+
+def test_times_of_other_loads_are_kept_when_the_machine_becomes_faster():
+    """Each load finds out for itself."""
+    costs, head = CostEstimates(), Choice("head", 3)
+    for _ in range(40):
+        costs.add(all_do(head, rows=4), 0.150, NOW_S)
+        costs.add(all_do(head, 16, rows=4), 0.600, NOW_S)
+    for _ in range(16):
+        costs.add(all_do(head, rows=4), 0.020, NOW_S)
+
+    assert seconds(costs, head, rows=4) == pytest.approx(0.020, rel=0.1)
+    assert seconds(costs, head, 16, rows=4) == pytest.approx(0.600, rel=0.1)
 
 
 def test_nothing_is_known_before_the_first_step():

@@ -21,6 +21,10 @@ MAX_OUTLIER = 4.0
 """Most time that a step counts, as a multiple of its predicted time: a stall says little about
 passes."""
 
+MUCH_FASTER = 2
+"""Factor by which steps are faster than predicted if earlier steps were slowed by other programs.
+Other programs only add time, so the faster times are the true ones."""
+
 PART_SHARE = 0.03
 """Prior cost of a feature at its usual value (`usual_features`), as a share of a mean step. It is
 also the least time that is predicted, as a share of the fixed cost of a pass."""
@@ -136,6 +140,15 @@ class _Line:
         return self.by_drafter.get(drafter, self.plain)
 
 
+@dataclass(frozen=True, slots=True)
+class _TimedStep:
+    """A step, its time, and when it ended in seconds since the epoch."""
+
+    step: Step
+    seconds: float
+    now_s: float
+
+
 class CostEstimates:
     """Learned costs of steps and of prompts. Callers hold the controller's lock."""
 
@@ -147,6 +160,8 @@ class CostEstimates:
         self._lines: dict[int, _Line] = {}
         """Fits by load bucket, kept until there are enough new steps."""
         self._num_new = 0
+        self._waiting: list[_TimedStep] = []
+        """The newest steps, not learned yet: all much faster than predicted, and at one load."""
 
     @property
     def is_known(self) -> bool:
@@ -167,15 +182,24 @@ class CostEstimates:
         return any(key.drafter == drafter for key, _ in self._steps.items())
 
     def add(self, step: Step, seconds: float, now_s: float) -> None:
-        """Learn from a step."""
-        if self.is_known:
-            limit_s = MAX_OUTLIER * self.predict(step, now_s)[0]
-            seconds = min(seconds, limit_s)
-        values = np.concatenate([[seconds], step.features])
-        self._steps.add(step.key, np.outer(values, values), now_s)
-        self._num_new += 1
-        if self._num_new % PRIOR_ROUNDS == 0 or self._num_new < PRIOR_ROUNDS:
+        """Learn from a step.
+
+        If PRIOR_ROUNDS steps in a row at one load are much faster than predicted, the earlier times
+        of this load are forgotten. Otherwise, a drafter that was timed while other programs ran
+        would look slow for as long as it is not chosen.
+        """
+        bucket, timed = step.key.bucket, _TimedStep(step, seconds, now_s)
+        is_much_faster = self.is_known and MUCH_FASTER * seconds < self.predict(step, now_s)[0]
+        if not is_much_faster or (self._waiting and self._waiting[0].step.key.bucket != bucket):
+            self._learn_waiting()
+        if is_much_faster:
+            self._waiting.append(timed)
+        else:
+            self._learn(timed)
+        if len(self._waiting) == PRIOR_ROUNDS:
+            self._steps.forget(lambda key: key.bucket == bucket)
             self._lines.clear()
+            self._learn_waiting()
 
     def predict(self, step: Step, now_s: float) -> tuple[float, float]:
         """Return the seconds expected of a step, and their standard error."""
@@ -237,6 +261,21 @@ class CostEstimates:
         self._readings.take(others._readings, 0.0, is_newer=True)
         self._lines.clear()
 
+    def _learn_waiting(self) -> None:
+        for each in self._waiting:
+            self._learn(each)
+        self._waiting.clear()
+
+    def _learn(self, timed: _TimedStep) -> None:
+        step, seconds = timed.step, timed.seconds
+        if self.is_known:
+            seconds = min(seconds, MAX_OUTLIER * self.predict(step, timed.now_s)[0])
+        values = np.concatenate([[seconds], step.features])
+        self._steps.add(step.key, np.outer(values, values), timed.now_s)
+        self._num_new += 1
+        if self._num_new % PRIOR_ROUNDS == 0 or self._num_new < PRIOR_ROUNDS:
+            self._lines.clear()
+
     def _add_reading(
         self, drafter: str, num_prompt: int, seconds: float, now_s: float, *, has_head: bool
     ) -> None:
@@ -272,12 +311,14 @@ class CostEstimates:
         """Return the sums of products of all steps at a load, each drafter with own features."""
         size = 1 + NUM_PASS + NUM_DRAFT * len(names)
         found = np.zeros((size, size))
+        # Evidence fades against the newest, and not while there are no requests.
+        newest_s = max(mean.last_s for _, mean in self._steps.items())
         for key, mean in self._steps.items():
             if bucket is None or key.bucket == bucket:
                 columns = [*range(1 + NUM_PASS)]
                 if key.num_tokens:
                     own = 1 + NUM_PASS + NUM_DRAFT * names.index(key.drafter)
                     columns += range(own, own + NUM_DRAFT)
-                part = mean.weight * mean.value[: len(columns), : len(columns)]
+                part = mean.weight_at(newest_s) * mean.value[: len(columns), : len(columns)]
                 found[np.ix_(columns, columns)] += part
         return found
