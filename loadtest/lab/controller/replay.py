@@ -152,6 +152,8 @@ def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Ro
     world = known.world(seed)
     auto = Controlled(ControlSettings(), seed, lambda: world.now_s)
     rows = []
+    if scenario.before is not None:
+        world.run(scenario.before, auto)
     for phase in scenario.phases:
         first = round(STEADY_FROM * phase.num_tokens)
         fixed = {choice: known.alone(phase, Fixed(choice), seed) for choice in FIXED}

@@ -18,6 +18,8 @@ class Scenario:
 
     name: str
     phases: tuple[Phase, ...]
+    before: Phase | None = None
+    """Phase that comes first and is not scored."""
 
 
 def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
@@ -61,7 +63,11 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
             "a draft goes stale",
             (phase("fresh"), phase("stale", stale=STALE), phase("refreshed", swapped=tuple(STALE))),
         ),
-        Scenario("slow first rounds", (phase("slow first rounds", num_slow_tokens=8),)),
+        Scenario(
+            "after a slow first answer",
+            (phase("after a slow first answer"),),
+            before=phase("first answer", num_tokens=4, num_slow_tokens=4),
+        ),
         Scenario(
             "the machine is busy for 600 tokens",
             (

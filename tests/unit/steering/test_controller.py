@@ -21,7 +21,7 @@ from specdec.steering.choices import (
 from specdec.steering.control_group import MIN_REQUESTS, ControlGroup
 from specdec.steering.controller import KNOWN_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
-from specdec.steering.estimates import HALF_LIFE_S
+from specdec.steering.estimates import HALF_LIFE_S, PRIOR_ROUNDS
 from specdec.steering.modes import parse_schedule, scheduled
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
@@ -245,6 +245,16 @@ def test_new_task_has_trials_soon_and_later_now_and_then():
             number for number in range(1, 50 * load) if trials_of(controller, UNTRIED, 1, progress)
         ]
         assert numbers == [load * number for number in (2, 4, 8, 16, 32, 48)]
+
+
+def test_no_trial_begins_before_eight_steps_were_timed():
+    """A server's first answer may be short and slow, so the default is timed some more first."""
+    controller = Controller(ControlSettings(), draw=lambda: 0.5)
+    fill(controller.costs, PRIOR_ROUNDS - 1)
+    assert trials_of(controller, UNTRIED, 3) == []
+
+    fill(controller.costs)
+    assert trials_of(controller, UNTRIED, 1)
 
 
 def test_one_trial_runs_at_a_time():

@@ -210,7 +210,7 @@ def test_times_of_other_loads_are_kept_when_the_machine_becomes_faster():
     assert seconds(costs, head, 16, rows=4) == pytest.approx(0.600, rel=0.1)
 
 
-def test_nothing_is_known_before_the_first_step():
+def test_nothing_is_known_before_the_first_steps():
     """Reading a prompt is then expected to cost nothing."""
     costs = CostEstimates()
     assert not costs.is_known

@@ -165,8 +165,8 @@ class CostEstimates:
 
     @property
     def is_known(self) -> bool:
-        """Whether any step has been timed."""
-        return bool(self._steps)
+        """Whether enough steps were timed to compare choices."""
+        return sum(mean.weight for _, mean in self._steps.items()) >= PRIOR_ROUNDS
 
     def num_timed(self, drafter: str, num_inflight: int, now_s: float) -> float:
         """Return the decayed number of steps with this drafter at this load."""
@@ -189,7 +189,7 @@ class CostEstimates:
         would look slow for as long as it is not chosen.
         """
         bucket, timed = step.key.bucket, _TimedStep(step, seconds, now_s)
-        is_much_faster = self.is_known and MUCH_FASTER * seconds < self.predict(step, now_s)[0]
+        is_much_faster = self._steps and MUCH_FASTER * seconds < self.predict(step, now_s)[0]
         if not is_much_faster or (self._waiting and self._waiting[0].step.key.bucket != bucket):
             self._learn_waiting()
         if is_much_faster:
@@ -268,7 +268,7 @@ class CostEstimates:
 
     def _learn(self, timed: _TimedStep) -> None:
         step, seconds = timed.step, timed.seconds
-        if self.is_known:
+        if self._steps:
             seconds = min(seconds, MAX_OUTLIER * self.predict(step, timed.now_s)[0])
         values = np.concatenate([[seconds], step.features])
         self._steps.add(step.key, np.outer(values, values), timed.now_s)
