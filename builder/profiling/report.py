@@ -27,7 +27,7 @@ def report(
 ) -> str:
     """Return tables of milliseconds by load, and of acceptance by drafter.
 
-    Raises BuildError if no round was timed, and StateFileMismatchError for a file that is not a
+    Raises BuildError if too few rounds were timed, and StateFileMismatchError for a file that is not a
     profile.
     """
     controller, now_s = Controller(ControlSettings()), time.time()
@@ -37,7 +37,7 @@ def report(
     controller.take(measured.acceptance, measured.costs)
     costs, acceptance = controller.costs, controller.acceptance
     if not costs.is_known:
-        raise BuildError("no round was timed: ask for longer answers (--max-tokens)")
+        raise BuildError("too few rounds were timed: ask for longer answers (--max-tokens)")
     others = (each for each in choices if each.drafter not in (None, LOOKUP))
     drafts = [Drafting(str(each.drafter), each.num_draft_tokens or 0) for each in others]
     idle = sorted({each.drafter for each in drafts if not costs.is_timed(each.drafter)})

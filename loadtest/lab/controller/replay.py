@@ -134,7 +134,7 @@ class _Known:
     def _best_of(self, task: str, phase: Phase) -> Choice:
         key = task, phase.num_streams, tuple(sorted(phase.stale.items()))
         if key not in self._best:
-            own = replace(phase, tasks=(task,), num_tokens=self._num_tokens)
+            own = replace(phase, tasks=(task,), num_tokens=self._num_tokens, num_slow_tokens=0)
             speeds = {choice: self.alone(own, Fixed(choice), 0).tokens_per_s for choice in FIXED}
             self._best[key] = max(FIXED, key=lambda choice: speeds[choice])
         return self._best[key]

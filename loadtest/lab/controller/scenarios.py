@@ -19,7 +19,7 @@ class Scenario:
     name: str
     phases: tuple[Phase, ...]
     before: Phase | None = None
-    """Phase that comes first and is not scored."""
+    """A phase that comes first and is not scored."""
 
 
 def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:

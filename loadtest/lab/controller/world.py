@@ -77,7 +77,7 @@ class Phase:
     swapped: tuple[str, ...] = ()
     """Drafters that are served in another version from the start of the phase."""
     num_slow_tokens: int = 0
-    """Tokens at the start of the phase that take SLOWDOWN times as long."""
+    """Tokens at the start of the phase whose rounds take SLOWDOWN times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,11 @@ class World:
                 stream.num_to_stream = min(num_plain, left) if stream.choice.is_off else 0
             outcome = self._round(stream, stream.choice, phase, noise)
             if score.num_tokens < phase.num_slow_tokens:
-                outcome = replace(outcome, seconds=SLOWDOWN * outcome.seconds)
+                outcome = replace(
+                    outcome,
+                    seconds=SLOWDOWN * outcome.seconds,
+                    drafting_s=SLOWDOWN * outcome.drafting_s,
+                )
             end_s = self.now_s + outcome.seconds
             stream.num_to_stream = max(0, stream.num_to_stream - 1)
             stream.position += outcome.num_tokens

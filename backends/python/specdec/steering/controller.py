@@ -241,7 +241,7 @@ class Controller:
         return num >= KNOWN_ROUNDS or is_usual or not traits.may_be_off
 
     def _speeds(self, traits: RequestTraits, progress: RequestProgress) -> dict[Choice, Speed]:
-        """Return the predicted speed of each choice; none until a step has been timed."""
+        """Return the predicted speed of each choice; none until the first steps have been timed."""
         if not self.costs.is_known:
             return {}
         usual = self._task(traits.task).answers.value or progress.num_left

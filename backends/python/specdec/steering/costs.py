@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,8 +24,12 @@ MAX_OUTLIER = 4.0
 passes."""
 
 MUCH_FASTER = 2
-"""Factor by which steps are faster than predicted if earlier steps were slowed by other programs.
-Other programs only add time, so the faster times are the true ones."""
+"""Steps that take less than 1 / MUCH_FASTER of their predicted time show that other programs slowed
+the earlier ones."""
+
+MAX_LATE = 2 * PRIOR_ROUNDS
+"""Most steps that count as delayed by a stall. On a machine that has become slower, all steps look
+delayed until their time has been learned."""
 
 PART_SHARE = 0.03
 """Prior cost of a feature at its usual value (`usual_features`), as a share of a mean step. It is
@@ -140,13 +146,22 @@ class _Line:
         return self.by_drafter.get(drafter, self.plain)
 
 
-@dataclass(frozen=True, slots=True)
-class _TimedStep:
-    """A step, its time, and when it ended in seconds since the epoch."""
+class _Pace:
+    """Finds the steps of one load that are much faster than predicted."""
 
-    step: Step
-    seconds: float
-    now_s: float
+    def __init__(self) -> None:
+        self.row: list[tuple[Step, float]] = []
+        """The newest steps and their seconds, if all were much faster; they are not learned yet."""
+        self._num_late = 0.0
+        """Steps delayed by a stall. Their responses come one after another without waiting."""
+
+    def count(self, share: float) -> bool:
+        """Count a step that took `share` of its predicted time; return whether it was much faster.
+
+        A response that a stall has delayed says nothing about the time of its step.
+        """
+        self._num_late = min(MAX_LATE, max(0.0, self._num_late + share - 1))
+        return MUCH_FASTER * share < 1 and self._num_late == 0
 
 
 class CostEstimates:
@@ -160,13 +175,15 @@ class CostEstimates:
         self._lines: dict[int, _Line] = {}
         """Fits by load bucket, kept until there are enough new steps."""
         self._num_new = 0
-        self._waiting: list[_TimedStep] = []
-        """The newest steps, not learned yet: all much faster than predicted, and at one load."""
+        self._first: list[tuple[Step, float]] = []
+        """The first steps and their seconds, until there are PRIOR_ROUNDS of them."""
+        self._paces: dict[int, _Pace] = defaultdict(_Pace)
+        """By load bucket."""
 
     @property
     def is_known(self) -> bool:
-        """Whether enough steps were timed to compare choices."""
-        return sum(mean.weight for _, mean in self._steps.items()) >= PRIOR_ROUNDS
+        """Whether the first PRIOR_ROUNDS steps have been timed."""
+        return bool(self._steps)
 
     def num_timed(self, drafter: str, num_inflight: int, now_s: float) -> float:
         """Return the decayed number of steps with this drafter at this load."""
@@ -184,22 +201,29 @@ class CostEstimates:
     def add(self, step: Step, seconds: float, now_s: float) -> None:
         """Learn from a step.
 
-        If PRIOR_ROUNDS steps in a row at one load are much faster than predicted, the earlier times
-        of this load are forgotten. Otherwise, a drafter that was timed while other programs ran
-        would look slow for as long as it is not chosen.
+        If PRIOR_ROUNDS steps in a row at one load are much faster than predicted, other programs
+        slowed the earlier ones, and all earlier times of this load are forgotten. Otherwise a
+        drafter that was timed then would look slow for as long as it is not chosen.
         """
-        bucket, timed = step.key.bucket, _TimedStep(step, seconds, now_s)
-        is_much_faster = self._steps and MUCH_FASTER * seconds < self.predict(step, now_s)[0]
-        if not is_much_faster or (self._waiting and self._waiting[0].step.key.bucket != bucket):
-            self._learn_waiting()
-        if is_much_faster:
-            self._waiting.append(timed)
-        else:
-            self._learn(timed)
-        if len(self._waiting) == PRIOR_ROUNDS:
+        if not self.is_known:
+            self._first.append((step, seconds))
+            if len(self._first) == PRIOR_ROUNDS:
+                self._learn_all(self._first, now_s)
+            return
+        bucket, predicted_s = step.key.bucket, self.predict(step, now_s)[0]
+        pace = self._paces[bucket]
+        num_timed = self.num_timed(step.choice.drafter, step.num_inflight, now_s)
+        if pace.count(seconds / predicted_s) and num_timed >= PRIOR_ROUNDS:
+            pace.row.append((step, seconds))
+            if len(pace.row) < PRIOR_ROUNDS:
+                return
             self._steps.forget(lambda key: key.bucket == bucket)
+            self._readings = Means()
             self._lines.clear()
-            self._learn_waiting()
+        else:
+            self._learn(step, min(seconds, MAX_OUTLIER * predicted_s), now_s)
+        self._learn_all(pace.row, now_s)
+        pace.row.clear()
 
     def predict(self, step: Step, now_s: float) -> tuple[float, float]:
         """Return the seconds expected of a step, and their standard error."""
@@ -261,17 +285,16 @@ class CostEstimates:
         self._readings.take(others._readings, 0.0, is_newer=True)
         self._lines.clear()
 
-    def _learn_waiting(self) -> None:
-        for each in self._waiting:
-            self._learn(each)
-        self._waiting.clear()
+    def _learn_all(self, steps: Iterable[tuple[Step, float]], now_s: float) -> None:
+        """Learn from steps and their seconds."""
+        # The fastest first, so that slow ones among them count as outliers.
+        for step, seconds in sorted(steps, key=lambda timed: timed[1]):
+            most_s = MAX_OUTLIER * self.predict(step, now_s)[0] if self.is_known else seconds
+            self._learn(step, min(seconds, most_s), now_s)
 
-    def _learn(self, timed: _TimedStep) -> None:
-        step, seconds = timed.step, timed.seconds
-        if self._steps:
-            seconds = min(seconds, MAX_OUTLIER * self.predict(step, timed.now_s)[0])
+    def _learn(self, step: Step, seconds: float, now_s: float) -> None:
         values = np.concatenate([[seconds], step.features])
-        self._steps.add(step.key, np.outer(values, values), timed.now_s)
+        self._steps.add(step.key, np.outer(values, values), now_s)
         self._num_new += 1
         if self._num_new % PRIOR_ROUNDS == 0 or self._num_new < PRIOR_ROUNDS:
             self._lines.clear()
@@ -311,14 +334,12 @@ class CostEstimates:
         """Return the sums of products of all steps at a load, each drafter with own features."""
         size = 1 + NUM_PASS + NUM_DRAFT * len(names)
         found = np.zeros((size, size))
-        # Evidence fades against the newest, and not while there are no requests.
-        newest_s = max(mean.last_s for _, mean in self._steps.items())
         for key, mean in self._steps.items():
             if bucket is None or key.bucket == bucket:
                 columns = [*range(1 + NUM_PASS)]
                 if key.num_tokens:
                     own = 1 + NUM_PASS + NUM_DRAFT * names.index(key.drafter)
                     columns += range(own, own + NUM_DRAFT)
-                part = mean.weight_at(newest_s) * mean.value[: len(columns), : len(columns)]
+                part = mean.weight * mean.value[: len(columns), : len(columns)]
                 found[np.ix_(columns, columns)] += part
         return found

@@ -148,7 +148,7 @@ def test_drafter_that_never_drafted_is_named(tmp_path):
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["eagle3", "eagle3_tree"]
 
     StateFile(path, "pair", "machine").save(Controller(ControlSettings()))
-    with pytest.raises(BuildError, match="no round was timed"):
+    with pytest.raises(BuildError, match="too few rounds were timed"):
         report(path, settings, choices_of(settings), (1,))
 
 
