@@ -1,6 +1,6 @@
 """With several draft models, a task uses the one configured for it, unless that is useless."""
 
-from specdec.steering.request_steering import TRIAL_ROUNDS
+from specdec.steering.request_steering import CHOOSE_EVERY
 from tests.server.support.doors import ROUTED, Door, num_drafts
 from tests.server.support.prompts import COUNT
 from tests.waiting import wait_for
@@ -28,7 +28,7 @@ def test_tasks_use_their_configured_draft_model_unless_it_is_useless(doors):
         assert asked[other] == 0
 
     ask(8, task="code")
-    assert ask(4, task="code")["random"] <= 2 * TRIAL_ROUNDS
+    assert ask(4, task="code")["random"] <= 2 * CHOOSE_EVERY
 
     # A request that names a drafter gets it, whatever its task.
     assert ask(task="sql", drafter="random")["random"] > 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specdec.steering.request_steering import TRIAL_ROUNDS
+from specdec.steering.request_steering import CHOOSE_EVERY
 from tests.server.support.doors import HOPELESS, SCHEDULED, Door, memory_of, num_drafts
 from tests.server.support.live import load, unload
 from tests.server.support.prompts import COUNT, SHIP
@@ -50,7 +50,7 @@ def test_hopeless_draft_is_dropped_and_stays_so_after_a_restart(doors):
 
     assert num_asked(8) > 0
     # Its α̂ is about 0, so it gets only a trial now and then.
-    assert num_asked(4) <= 2 * TRIAL_ROUNDS
+    assert num_asked(4) <= 2 * CHOOSE_EVERY
     wait_for(lambda: door.gauge("estimated_speedup", task="count"))
     assert door.gauge("acceptance_alpha", task="count", drafter="random") < 0.2
 

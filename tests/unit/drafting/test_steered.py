@@ -26,8 +26,8 @@ from specdec.steering.choices import (
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import (
+    CHOOSE_EVERY,
     FIRST_PLAIN_TOKENS,
-    TRIAL_ROUNDS,
     RequestSteering,
     RoundResult,
 )
@@ -433,7 +433,7 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
     assert course.is_trial
 
     course.learn_round(RoundResult(0.5, 1, 10))
-    for number in range(1, TRIAL_ROUNDS):
+    for number in range(1, CHOOSE_EVERY):
         course.learn_round(
             RoundResult(0.1, 2, 10 + number, candidate=HEAD, num_draft_tokens=choice.num_tokens)
         )
@@ -441,11 +441,11 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
     def num_timed():
         return controller.costs.num_timed("head", 30, time.time())
 
-    assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
-    course.choose(10 + TRIAL_ROUNDS, 90, can_read=True)
+    assert num_timed() == pytest.approx(CHOOSE_EVERY - 1, rel=0.05)
+    course.choose(10 + CHOOSE_EVERY, 90, can_read=True)
     assert not course.is_trial
-    course.learn_round(RoundResult(0.1, 2, 10 + TRIAL_ROUNDS, candidate=HEAD, num_draft_tokens=3))
-    assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
+    course.learn_round(RoundResult(0.1, 2, 10 + CHOOSE_EVERY, candidate=HEAD, num_draft_tokens=3))
+    assert num_timed() == pytest.approx(CHOOSE_EVERY - 1, rel=0.05)
 
 
 @pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])
@@ -513,7 +513,7 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
     course.choose(10, 1000, can_read=True)
     course.learn_round(RoundResult(0.5, 1, 10))
     num_longer, num_context = 0, 11
-    while num_context < 11 + 20 * 32:
+    while num_context < 11 + 200 * 32:
         before = course.num_plain
         course.choose(num_context, 1000, can_read=True)
         num_longer += course.num_plain != before
@@ -522,7 +522,7 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
 
     assert seconds(controller.costs, OFF_CHOICE, 30, context=500) == pytest.approx(0.01, rel=0.05)
     # The first time FIRST_PLAIN_TOKENS tokens, each further time twice as many.
-    assert num_longer == (20 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
+    assert num_longer == (200 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
 
 
 def test_rows_of_ended_requests_no_longer_count():

@@ -178,7 +178,7 @@ class CostEstimates:
         self._first: list[tuple[Step, float]] = []
         """The first steps and their seconds, until there are PRIOR_ROUNDS of them."""
         self._paces: dict[int, _Pace] = defaultdict(_Pace)
-        """By load bucket."""
+        """Pace by load bucket."""
 
     @property
     def is_known(self) -> bool:

@@ -13,11 +13,8 @@ from specdec.steering.load import Activity, Load
 from specdec.steering.predictions import RequestProgress
 
 CHOOSE_EVERY = PRIOR_ROUNDS
-"""Rounds from one choice to the next while the request speculates; fewer would hardly change the
-estimates."""
-
-TRIAL_ROUNDS = 2 * CHOOSE_EVERY
-"""Rounds of a trial, or its plain steps."""
+"""Rounds from one choice to the next while the request speculates, and rounds or plain steps of a
+trial; fewer would hardly change the estimates."""
 
 OUTGROWN = 2
 """Growth of the load, as a factor, above which a choice is made again and a trial ends. All
@@ -108,7 +105,7 @@ class RequestSteering:
         if self._is_control or self._traits.is_fixed:
             return None
         if self.is_trial:
-            return TRIAL_ROUNDS
+            return CHOOSE_EVERY
         return self._num_plain
 
     def learn_round(self, result: RoundResult) -> None:
@@ -199,7 +196,7 @@ class RequestSteering:
             tried = self._controller.begin_trial(self._traits, progress)
             if tried is not None:
                 self.is_trial = True
-                self._num_left_of_choice = TRIAL_ROUNDS
+                self._num_left_of_choice = CHOOSE_EVERY
                 return tried
         chosen = self._controller.choose(self._traits, progress)
         self._num_plain = 2 * self._num_plain if was_off and chosen.is_off else FIRST_PLAIN_TOKENS
