@@ -27,8 +27,8 @@ def report(
 ) -> str:
     """Return tables of milliseconds by load, and of acceptance by drafter.
 
-    Raises BuildError if too few rounds were timed, and StateFileMismatchError for a file that is not a
-    profile.
+    Raises BuildError if too few rounds were timed, and StateFileMismatchError for a file that is
+    not a profile.
     """
     controller, now_s = Controller(ControlSettings()), time.time()
     measured = StateFile.as_written(path).read(now_s)
