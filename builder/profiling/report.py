@@ -14,9 +14,9 @@ from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.choices import COPY, OFF_CHOICE, EstimatedDrafter
 from specdec.steering.choices import Choice as Drafting
 from specdec.steering.controller import Controller
-from specdec.steering.costs import Step
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
+from specdec.steering.steps import Step
 
 CONTEXT = 256
 """Tokens of context at which times are given."""

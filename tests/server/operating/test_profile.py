@@ -8,7 +8,7 @@ from specdec.builder.profiling.cli import PROFILE
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.random_weights import random_draft
 from specdec.loadtest.kit.repository import with_drafts
-from specdec.steering.costs import load_bucket
+from specdec.steering.steps import load_bucket
 from tests.server.support.doors import Door, num_drafts
 from tests.server.support.live import MODEL_REPOSITORY
 from tests.server.support.prompts import COUNT, SHIP

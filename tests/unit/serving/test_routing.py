@@ -14,9 +14,9 @@ from specdec.serving.task_labels import MAX_TASKS, OTHER_TASK, RequestTask, Task
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import OFF_CHOICE, Candidate, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
-from specdec.steering.costs import Step
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
+from specdec.steering.steps import Step
 from tests.unit.orchestrator_settings import settings_of
 from tests.unit.serving.request_arrays import parse
 

@@ -20,11 +20,11 @@ from specdec.steering.choices import (
 )
 from specdec.steering.control_group import MIN_REQUESTS, ControlGroup
 from specdec.steering.controller import KNOWN_ROUNDS, TRIAL_EVERY, Controller
-from specdec.steering.costs import Step
 from specdec.steering.estimates import HALF_LIFE_S, PRIOR_ROUNDS
 from specdec.steering.modes import parse_schedule, scheduled
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
+from specdec.steering.steps import Step
 from tests.unit.steering.test_costs import fill
 
 TRAITS = RequestTraits(

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from specdec.steering.choices import COPY, OFF_CHOICE, Choice
-from specdec.steering.costs import MAX_OUTLIER, CostEstimates, Step, load_bucket
+from specdec.steering.costs import MAX_OUTLIER, CostEstimates
 from specdec.steering.estimates import PRIOR_ROUNDS
+from specdec.steering.steps import Step, load_bucket
 
 NOW_S = time.time()
 

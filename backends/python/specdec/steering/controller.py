@@ -15,7 +15,7 @@ from typing import Any
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult, drafters_of
 from specdec.steering.choices import OFF_CHOICE, Choice, EstimatedDrafter, RequestTraits
-from specdec.steering.costs import CostEstimates, Step
+from specdec.steering.costs import CostEstimates
 from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.modes import (
     ARTICLE_MODE,
@@ -28,6 +28,7 @@ from specdec.steering.modes import (
 )
 from specdec.steering.predictions import Predictor, RequestProgress, Speed
 from specdec.steering.settings import ControlSettings
+from specdec.steering.steps import Step
 from specdec.steering.tasks import TaskReport, TaskState
 
 TRIAL_EVERY = 16

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from specdec.steering.choices import Choice
-from specdec.steering.costs import Step
+from specdec.steering.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

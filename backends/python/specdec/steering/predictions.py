@@ -23,7 +23,8 @@ from specdec.steering.choices import (
     RequestTraits,
     least_beyond,
 )
-from specdec.steering.costs import CostEstimates, Step
+from specdec.steering.costs import CostEstimates
+from specdec.steering.steps import Step
 
 OPTIMISM = 2
 """Standard errors by which a trial believes a choice to be faster than predicted."""
