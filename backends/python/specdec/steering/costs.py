@@ -128,10 +128,9 @@ class CostEstimates:
             if len(self._first) == PRIOR_ROUNDS:
                 self._learn_all(self._first, now_s)
             return
-        bucket, predicted_s = step.key.bucket, self.predict(step, now_s)[0]
+        bucket, predicted_s = step.key.bucket, self._expected(step, now_s)[0]
         pace = self._paces[bucket]
-        num_timed = self.num_timed(step.choice.drafter, step.num_inflight, now_s)
-        if pace.count(seconds / predicted_s) and num_timed >= PRIOR_ROUNDS:
+        if pace.count(seconds / predicted_s) and self._is_known_at(step, now_s):
             pace.row.append((step, seconds))
             if len(pace.row) < PRIOR_ROUNDS:
                 return
@@ -145,22 +144,10 @@ class CostEstimates:
 
     def predict(self, step: Step, now_s: float) -> tuple[float, float]:
         """Return the seconds expected of a step, and their standard error."""
-        key = step.key
-        coefficients = self._line(key.bucket).coefficients(key.drafter)
-        expected_s = float(step.features @ coefficients)
-        weight, variance = self._steps.weight(key, now_s), 0.0
-        if weight:
-            products = self._steps.value(key)
-            residuals = products[:, 0] - products[:, 1:] @ coefficients
-            off_s = float(residuals[1])
-            mean_square = float(residuals[0] - residuals[1:] @ coefficients)
-            variance = max(0.0, mean_square - off_s**2)
-            expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
-        least_s = PART_SHARE * float(coefficients[0]) + sys.float_info.epsilon
-        expected_s = float(max(expected_s, least_s))
+        expected_s, variance = self._expected(step, now_s)
         # The prior's standard deviation is its mean. Rounds with other draft lengths are evidence
         # for this one too.
-        num_timed = self.num_timed(key.drafter, step.num_inflight, now_s)
+        num_timed = self.num_timed(step.choice.drafter, step.num_inflight, now_s)
         spread = num_timed * variance + PRIOR_ROUNDS * expected_s**2
         return expected_s, math.sqrt(spread) / (num_timed + PRIOR_ROUNDS)
 
@@ -203,11 +190,31 @@ class CostEstimates:
         self._readings.take(others._readings, 0.0, is_newer=True)
         self._lines.clear()
 
+    def _is_known_at(self, step: Step, now_s: float) -> bool:
+        """Return whether PRIOR_ROUNDS steps with this drafter were timed at this load."""
+        return self.num_timed(step.choice.drafter, step.num_inflight, now_s) >= PRIOR_ROUNDS
+
+    def _expected(self, step: Step, now_s: float) -> tuple[float, float]:
+        """Return the seconds expected of a step, and the variance of the timed ones like it."""
+        key = step.key
+        coefficients = self._line(key.bucket).coefficients(key.drafter)
+        expected_s = float(step.features @ coefficients)
+        weight, variance = self._steps.weight(key, now_s), 0.0
+        if weight:
+            products = self._steps.value(key)
+            residuals = products[:, 0] - products[:, 1:] @ coefficients
+            off_s = float(residuals[1])
+            mean_square = float(residuals[0] - residuals[1:] @ coefficients)
+            variance = max(0.0, mean_square - off_s**2)
+            expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
+        least_s = PART_SHARE * float(coefficients[0]) + sys.float_info.epsilon
+        return float(max(expected_s, least_s)), variance
+
     def _learn_all(self, steps: Iterable[tuple[Step, float]], now_s: float) -> None:
         """Learn from steps and their seconds."""
         # The fastest first, so that slow ones among them count as outliers.
         for step, seconds in sorted(steps, key=lambda timed: timed[1]):
-            most_s = MAX_OUTLIER * self.predict(step, now_s)[0] if self.is_known else seconds
+            most_s = MAX_OUTLIER * self._expected(step, now_s)[0] if self.is_known else seconds
             self._learn(step, min(seconds, most_s), now_s)
 
     def _learn(self, step: Step, seconds: float, now_s: float) -> None:
