@@ -257,14 +257,17 @@ class CostEstimates:
 
     def _products(self, names: list[str], bucket: int | None) -> Array:
         """Return the sums of products of all steps at a load, each drafter with own features."""
-        size = 1 + NUM_PASS + NUM_DRAFT * len(names)
-        found = np.zeros((size, size))
+        by_drafter: dict[str, Array] = {}
         for key, mean in self._steps.items():
             if bucket is None or key.bucket == bucket:
-                columns = [*range(1 + NUM_PASS)]
-                if key.num_tokens:
-                    own = 1 + NUM_PASS + NUM_DRAFT * names.index(key.drafter)
-                    columns += range(own, own + NUM_DRAFT)
-                part = mean.weight * mean.value[: len(columns), : len(columns)]
-                found[np.ix_(columns, columns)] += part
+                name = key.drafter if key.num_tokens else ""
+                by_drafter[name] = by_drafter.get(name, 0.0) + mean.weight * mean.value
+        size = 1 + NUM_PASS + NUM_DRAFT * len(names)
+        found = np.zeros((size, size))
+        for name, part in by_drafter.items():
+            columns = [*range(1 + NUM_PASS)]
+            if name:
+                own = 1 + NUM_PASS + NUM_DRAFT * names.index(name)
+                columns += range(own, own + NUM_DRAFT)
+            found[np.ix_(columns, columns)] += part[: len(columns), : len(columns)]
         return found
