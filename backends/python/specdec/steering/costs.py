@@ -195,7 +195,7 @@ class CostEstimates:
         return self.num_timed(step.choice.drafter, step.num_inflight, now_s) >= PRIOR_ROUNDS
 
     def _expected(self, step: Step, now_s: float) -> tuple[float, float]:
-        """Return the seconds expected of a step, and the variance of the timed ones like it."""
+        """Return the seconds expected of a step, and the variance of timed steps with its key."""
         key = step.key
         coefficients = self._line(key.bucket).coefficients(key.drafter)
         expected_s = float(step.features @ coefficients)
@@ -257,6 +257,8 @@ class CostEstimates:
 
     def _products(self, names: list[str], bucket: int | None) -> Array:
         """Return the sums of products of all steps at a load, each drafter with own features."""
+        # Summed by drafter first: adding to the large matrix is slow. The name is "" without draft
+        # tokens, where no drafter has a share.
         by_drafter: dict[str, Array] = {}
         for key, mean in self._steps.items():
             if bucket is None or key.bucket == bucket:
