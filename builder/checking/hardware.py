@@ -9,6 +9,7 @@ from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
+    VLLM,
     EngineDescription,
     PairDescription,
 )
@@ -99,8 +100,8 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
         return
     if pair.engine == TENSORRTLLM:
         yield from _check_kv_cache(pair, engine)
-    if pair.engine == LLMAPI:
-        yield from _check_loaded_precision(engine)
+    if pair.engine in (LLMAPI, VLLM):
+        yield from _check_loaded_precision(pair.engine, engine)
     if pair.gpu is None:
         return
     capability, kind = pair.gpu.compute_capability, pair.gpu.name
@@ -126,18 +127,18 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
         )
 
 
-def _check_loaded_precision(engine: EngineDescription) -> Iterator[Finding]:
-    """Check an llmapi engine, which takes weights as they are stored and has no INT8 KV cache."""
+def _check_loaded_precision(kind: str, engine: EngineDescription) -> Iterator[Finding]:
+    """Check an engine that takes weights as they are stored and has no INT8 KV cache."""
     if engine.precision.kv_cache == "int8":
         yield error(
             "kv_cache",
-            f"{engine.name}: an llmapi engine has no INT8 KV cache",
+            f"{engine.name}: engines of the kind {kind} have no INT8 KV cache",
             'kv_cache = "auto", or "fp8"',
         )
     if engine.precision.quantization != "none":
         yield note(
             "quantization",
-            f"{engine.name}: an llmapi engine does not quantise: its checkpoint must be in "
+            f"{engine.name}: {kind} does not quantise: its checkpoint must be in "
             f"{engine.precision.quantization} already",
             f"--checkpoint {engine.name}=DIRECTORY, a checkpoint that ModelOpt wrote "
             "(hf_quant_config.json)",

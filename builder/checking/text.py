@@ -9,7 +9,13 @@ from typing import Any
 
 from specdec.builder.checking.check import Report
 from specdec.builder.checking.findings import ERROR, SEVERITIES, WARNING
-from specdec.builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    VLLM,
+    EngineDescription,
+    PairDescription,
+)
 from specdec.builder.memory import DeviceMemory
 from specdec.builder.tables import table
 from specdec.builder.units import gib
@@ -74,7 +80,8 @@ def _title(pair: PairDescription) -> str:
     proposers += [own.mode] if own is not None else []
     proposers += [f"drafters {drafters}"] if drafters else []
     where = "on CPU" if pair.gpu is None else f"on {pair.gpu.name}"
-    release = f" of TensorRT-LLM {pair.runtime.version}" if pair.engine != TORCH else ""
+    is_tensorrt = pair.engine in (TENSORRTLLM, LLMAPI)
+    release = f" of TensorRT-LLM {pair.runtime.version}" if is_tensorrt else ""
     return _wrapped(
         f"{pair.name}: {pair.target.model} with {'; '.join(proposers) or 'no drafter'}; "
         f"{pair.engine} engines{release}, {where}"
@@ -150,6 +157,8 @@ def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]
 def _shares(report: Report) -> str:
     if not report.shares:
         return ""
+    if report.pair.engine == VLLM:
+        return "KV cache: vLLM takes what is left of its share of the memory"
     if report.pair.engine == LLMAPI:
         (share,) = report.shares
         return f"KV cache: {share.fraction:g} of the free memory, about {share.max_tokens:,} tokens"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error
-from specdec.builder.description import TORCH, EngineDescription, PairDescription
+from specdec.builder.description import TORCH, VLLM, EngineDescription, PairDescription
 from specdec.builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
 from specdec.builder.description.pair import ENGINES, MODES
 from specdec.builder.description.shape import ARCHITECTURES
@@ -99,7 +99,7 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
 
 
 def _check_without_devices(pair: PairDescription, engine: EngineDescription) -> Iterator[Finding]:
-    if pair.engine != TORCH:
+    if pair.engine not in (TORCH, VLLM):
         yield error(
             "devices",
             f"{engine.name}: {pair.engine} engines run on GPUs; devices is empty",
@@ -109,7 +109,7 @@ def _check_without_devices(pair: PairDescription, engine: EngineDescription) -> 
         yield error(
             "devices",
             f"{engine.name}: tensor_parallel × pipeline_parallel is {engine.placement.world_size}, "
-            "but a torch engine runs on one device",
+            "but without devices an engine runs on the CPU",
             "leave both at 1",
         )
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from specdec.builder.description.engine import EngineDescription
 
-TORCH, TENSORRTLLM, LLMAPI = "torch", "tensorrtllm", "llmapi"
-ENGINES = (TORCH, TENSORRTLLM, LLMAPI)
+ENGINES = TORCH, TENSORRTLLM, LLMAPI, VLLM = "torch", "tensorrtllm", "llmapi", "vllm"
 
 MODES_OF = {
     TORCH: ("eagle3", "medusa"),
     TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
     LLMAPI: ("eagle3", "ngram", "draft_target"),
+    VLLM: ("eagle3", "draft_model", "mtp", "dflash"),
 }
 """Modes of [self_speculation] that each kind of engine has."""
 MODES = tuple(dict.fromkeys(mode for modes in MODES_OF.values() for mode in modes))
@@ -82,6 +82,7 @@ class SelfSpeculation:
       takes no draft tokens from outside.
     - An `llmapi` target drafts only in this way: eagle3, ngram, or draft_target, which runs the
       pair's draft model inside the engine.
+    - A `vllm` target can have one of vLLM's own drafters beside our copy drafters.
     """
 
     mode: str
@@ -122,17 +123,22 @@ class SelfSpeculation:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The TensorRT-LLM release and the container that compile and serve the engines."""
+    """The container that serves the engines, and the TensorRT-LLM release that compiles them."""
 
     version: str = "1.2.1"
     """Release of TensorRT-LLM."""
     container: str = "26.07"
-    """Release of Triton's container with TensorRT-LLM, as in `image`."""
+    """Release of Triton's container with TensorRT-LLM or vLLM."""
 
     @property
     def image(self) -> str:
-        """Name of the container image."""
+        """Name of the container image with TensorRT-LLM."""
         return f"nvcr.io/nvidia/tritonserver:{self.container}-trtllm-python-py3"
+
+    @property
+    def vllm_image(self) -> str:
+        """Name of the container image with vLLM."""
+        return f"nvcr.io/nvidia/tritonserver:{self.container}-vllm-python-py3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +177,6 @@ class PairDescription:
 
     @property
     def served_engines(self) -> tuple[EngineDescription, ...]:
-        """The engines that are Triton models; only the target if it speculates by itself."""
-        return (self.target,) if self.speculates_inside else self.engines
+        """The engines that are Triton models; only the target if it drafts or speculates inside."""
+        drafts_inside = self.speculates_inside or self.engine == VLLM
+        return (self.target,) if drafts_inside else self.engines

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specdec.builder.description import LLMAPI, TENSORRTLLM, EngineDescription, PairDescription
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    VLLM,
+    EngineDescription,
+    PairDescription,
+)
 from specdec.builder.memory.buffers import (
     CONTEXT_BYTES,
     activation_bytes,
@@ -102,7 +108,7 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
     capacity = None if pair.gpu is None else int(pair.gpu.memory_mib * (1 << 20) * USABLE_SHARE)
     found: dict[int | None, list[EngineMemory]] = {}
     engines = [(engine, _engine_memory(pair, engine)) for engine in pair.engines]
-    if pair.engine == LLMAPI:
+    if pair.engine in (LLMAPI, VLLM):
         engines = [(pair.target, _as_one([memory for _, memory in engines]))]
     for engine, memory in engines:
         for device in engine.placement.devices or (None,):
@@ -118,7 +124,7 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
 
 
 def _as_one(parts: list[EngineMemory]) -> EngineMemory:
-    """Return target and draft as one engine with one KV cache, as llmapi runs them."""
+    """Return target and draft as one engine with one KV cache, as they run inside it."""
     target = parts[0]
     return replace(
         target,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-from specdec.builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from specdec.builder.description import TENSORRTLLM, TORCH, VLLM, EngineDescription, PairDescription
 from specdec.launch.server_command import (
     REGION_PREFIX,
     SHM_PREFIX_VARIABLE,
@@ -65,10 +65,8 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     With `starts_ranks`, mpirun starts every rank and each engine is told which ranks are its own.
     This is for machines where MPI may not spawn processes (Slurm, Kubernetes across nodes).
     """
-    if pair.engine == TORCH:
-        line = 'exec specdec serve --model-repository "$repository" --inflight-limit {} "$@"'
-        comment = "Runs wherever the package specdec is installed."
-        return Launch(comment, line.format(pair.limits.inflight_limit))
+    if pair.engine in (TORCH, VLLM):
+        return _supervised(pair)
     image = pair.runtime.image
     if pair.engine != TENSORRTLLM:
         return Launch(f"Inside {image}.", f'exec {_server(pair)} "$@"', _visible(pair))
@@ -88,6 +86,17 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     line = f'exec mpirun --allow-run-as-root -n 1 {BREAK.join((_server(pair), *pools))} "$@"'
     comment = f"Inside {image}: orchestrator mode, {num_ranks} workers are spawned."
     return Launch(comment, line, _orchestrator("1"))
+
+
+def _supervised(pair: PairDescription) -> Launch:
+    """Return the launch of engines that run in Triton's Python backend, under our supervisor."""
+    line = 'exec specdec serve --model-repository "$repository" --inflight-limit {} "$@"'
+    command = line.format(pair.limits.inflight_limit)
+    if pair.engine == TORCH:
+        return Launch("Runs wherever the package specdec is installed.", command)
+    if pair.gpu is None:
+        return Launch("Runs wherever vLLM and the package specdec are installed.", command)
+    return Launch(f"Runs inside {pair.runtime.vllm_image}.", command, _visible(pair))
 
 
 def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:

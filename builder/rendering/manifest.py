@@ -11,7 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from specdec import __version__
-from specdec.builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
 from specdec.builder.errors import BuildError
 from specdec.builder.hashes import file_sha256
 from specdec.builder.rendering.tensorrtllm import ENGINE
@@ -74,7 +80,7 @@ def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> 
         max_seq_len=pair.limits.max_seq_len,
         engines={each.name: _engine(pair, each, repository) for each in engines},
         files=recorded_files(repository),
-        tensorrt_llm="" if pair.engine == TORCH else pair.runtime.version,
+        tensorrt_llm=pair.runtime.version if pair.engine in (TENSORRTLLM, LLMAPI) else "",
         container="" if pair.engine == TORCH else pair.runtime.container,
         gpu=pair.gpu.name if pair.gpu else "",
         compute_capability=pair.gpu.compute_capability if pair.gpu else 0,

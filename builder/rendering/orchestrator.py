@@ -5,21 +5,26 @@ Everything else in its configuration is copied from `model_repository/specdec`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
+    VLLM,
     EngineDescription,
     PairDescription,
 )
 from specdec.settings.drafters import DrafterSettings
+from specdec.settings.parameters import parameter_names
 from specdec.steering.modes import OFF_MODE
+from specdec.steering.settings import ControlSettings
 
 
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     """Return the parameters by name, as text for config.pbtxt."""
     limits, speculation, head = pair.limits, pair.speculation, pair.self_speculation
-    drafts = () if pair.speculates_inside else pair.drafts
+    drafts = () if pair.served_engines == (pair.target,) else pair.drafts
     parameters = {
         "tensorrt_llm_model_name": pair.target.name,
         "tensorrt_llm_draft_model_name": ",".join(each.name for each in drafts),
@@ -29,10 +34,12 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "inflight_limit": str(limits.inflight_limit),
         "control_profile": "",  # The shipped profile was measured with other engines.
     }
-    if pair.engine != TORCH:
+    if pair.engine in (TENSORRTLLM, LLMAPI):
         parameters["tensorrt_llm_version"] = pair.runtime.version
     if pair.engine == LLMAPI:
         parameters["engine_kind"] = "llmapi"
+    if pair.engine == VLLM:
+        parameters["engine_kind"] = "drafters_inside"
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
     if pair.speculates_inside:
@@ -47,11 +54,20 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),
         "lookup_max_draft_tokens": str(longest),
         "task_drafters": ",".join(f"{task}={drafter}" for task, drafter in pair.tasks),
-        "target_head_name": head.mode if head is not None and pair.engine == TORCH else "",
+        "target_head_name": head.mode if head is not None else "",
     }
     if head is not None:
         parameters["head_num_draft_tokens"] = str(head.num_draft_tokens)
     return parameters
+
+
+def shared_parameters(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that a target with drafters inside has in common with `specdec`.
+
+    `values` are those of `specdec` by name.
+    """
+    names = (*parameter_names(DrafterSettings), *parameter_names(ControlSettings))
+    return {name: values[name] for name in names if name in values}
 
 
 def _vocab_size(engine: EngineDescription) -> str:
@@ -69,4 +85,6 @@ def _extensions(pair: PairDescription) -> str:
         return "shared_sampler"
     if pair.engine == LLMAPI:
         return "receipts"
+    if pair.engine == VLLM:
+        return ""
     return "draft_logits" if pair.speculation.draft_logits else ""

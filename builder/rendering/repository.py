@@ -14,6 +14,7 @@ from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
+    VLLM,
     EngineDescription,
     PairDescription,
 )
@@ -25,12 +26,17 @@ from specdec.builder.outputs import link_or_copy
 from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
 from specdec.builder.rendering.llmapi import loaded_models, write_llmapi_model
 from specdec.builder.rendering.manifest import write_manifest
-from specdec.builder.rendering.orchestrator import orchestrator_parameters
+from specdec.builder.rendering.orchestrator import orchestrator_parameters, shared_parameters
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
-from specdec.builder.rendering.torch_models import write_torch_models
+from specdec.builder.rendering.torch_models import (
+    head_directory,
+    write_target_weights,
+    write_torch_models,
+)
+from specdec.builder.rendering.vllm import write_vllm_model
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.shipped import copy_model
-from specdec.builder.repository.weights import WEIGHTS
+from specdec.builder.repository.weights import HEAD, WEIGHTS, fill_head
 from specdec.deployment.compiled_engine import ENGINE_CONFIG
 from specdec.deployment.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
 from specdec.deployment.load_check import engine_problems
@@ -99,7 +105,7 @@ def check_options(pair: PairDescription, output: Path, options: RenderOptions) -
 
 def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
     """Return sentences about what is still missing before the repository can be served."""
-    if pair.engine == TORCH:
+    if pair.engine in (TORCH, VLLM):
         return []
     found = []
     if pair.target.checkpoint is None:
@@ -126,9 +132,20 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     elif pair.engine == LLMAPI:
         write_llmapi_model(pair, new / pair.target.name, _shares(pair)[pair.target.name])
         _copy_provenance(pair.target, new)
-    else:
+    elif pair.engine == TENSORRTLLM:
         _write_compiled_models(pair, new, options)
     set_parameters(new / "specdec", **orchestrator_parameters(pair))
+    if pair.engine == VLLM:
+        _write_vllm_model(pair, new, options)
+
+
+def _write_vllm_model(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+    shared = shared_parameters(parameters_of(new / "specdec"))
+    model, head = new / pair.target.name, pair.self_speculation
+    write_vllm_model(pair, model, shared)
+    write_target_weights(pair, model / WEIGHTS, options.cache)
+    if head is not None:
+        fill_head(head_directory(head), model / WEIGHTS, model / HEAD)
 
 
 def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOptions) -> None:

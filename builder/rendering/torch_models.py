@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from specdec.builder.config_file import ConfigFile
-from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
+from specdec.builder.description import TORCH, EngineDescription, PairDescription, SelfSpeculation
 from specdec.builder.description.engine import TORCH_WEIGHT_DTYPES
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
@@ -30,10 +30,10 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
     `cache` is the folder for downloads. Raises BuildError if weights are missing or do not fit.
     """
     target = copy_model("target", repository) / WEIGHTS
-    _write_target(pair, target, cache)
+    write_target_weights(pair, target, cache)
     head = pair.self_speculation
     if head is not None:
-        fill_head(_head(head), target, repository / "target" / HEAD)
+        fill_head(head_directory(head), target, repository / "target" / HEAD)
     with tempfile.TemporaryDirectory(prefix="drafts.", dir=repository.parent) as scratch:
         for draft in pair.drafts:
             checkpoint = draft.checkpoint
@@ -56,23 +56,25 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
 
 def planned_paths(pair: PairDescription, colocated: bool) -> list[str]:
     """Return the files and folders of the rendered repository, without writing it."""
-    models = ["specdec"] if colocated else ["specdec", *(each.name for each in pair.engines)]
+    engines = pair.served_engines
+    models = ["specdec"] if colocated else ["specdec", *(each.name for each in engines)]
     paths = [f"{model}/{file}" for model in models for file in ("config.pbtxt", "1/model.py")]
     folders = {
         each.name: f"specdec/checkpoints/{each.name}" if colocated else f"{each.name}/{WEIGHTS}"
-        for each in pair.engines
+        for each in engines
     }
-    paths += [f"{folders[each.name]}/: weights of {each.model}" for each in pair.engines]
+    paths += [f"{folders[each.name]}/: weights of {each.model}" for each in engines]
     own = pair.self_speculation
     if own is not None:
         folder = f"{folders['target']}-head" if colocated else f"target/{HEAD}"
         paths.append(f"{folder}/: {own.name or own.mode}")
-    if not colocated:
-        paths += [f"{each.name}/warmup/: tensors of the first call" for each in pair.engines]
+    if pair.engine == TORCH and not colocated:
+        paths += [f"{each.name}/warmup/: tensors of the first call" for each in engines]
     return [*paths, LAUNCH_FILE, MANIFEST_FILE]
 
 
-def _write_target(pair: PairDescription, folder: Path, cache: Path) -> None:
+def write_target_weights(pair: PairDescription, folder: Path, cache: Path) -> None:
+    """Write the target's checkpoint to `folder`. Raises BuildError if the pair names none."""
     if pair.target.checkpoint is not None:
         shutil.copytree(pair.target.checkpoint, folder, copy_function=link_or_copy)
         if fingerprint_of(folder) is None:
@@ -86,7 +88,8 @@ def _write_target(pair: PairDescription, folder: Path, cache: Path) -> None:
     shutil.copytree(imported, folder)  # no links, so that the cache stays unchanged
 
 
-def _head(head: SelfSpeculation) -> Path:
+def head_directory(head: SelfSpeculation) -> Path:
+    """Return the folder with the head's weights. Raises BuildError if the pair names none."""
     directory = head.checkpoint or head.stored
     if directory is None:
         raise BuildError(f"no weights for the head {head.name}: give --checkpoint head=DIRECTORY")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from specdec.builder.checking.options import add_pair_options, checked_pair
-from specdec.builder.description import LLMAPI, TENSORRTLLM
+from specdec.builder.description import TENSORRTLLM, TORCH
 from specdec.builder.errors import BuildError
 from specdec.builder.tensorrt_llm.compiling import compile_steps, describe_steps
 from specdec.builder.tensorrt_llm.installation import described_toolkit, find_toolkit
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     pair = checked_pair(arguments)
     if pair.engine != TENSORRTLLM:
-        reader = "the engine reads" if pair.engine == LLMAPI else "PyTorch reads"
+        reader = "PyTorch reads" if pair.engine == TORCH else "the engine reads"
         raise BuildError(
             f"{pair.name} has {pair.engine} engines, for which there is nothing to compile: "
             f"{reader} the checkpoints; continue with `specdec build render`"

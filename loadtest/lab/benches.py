@@ -22,6 +22,7 @@ class Bench:
 
 BENCHES = {
     "acceptance": Bench("lab.speed.acceptance", "acceptance by task, drafter, verification mode"),
+    "batch": Bench("lab.load.batch_step", "our drafters in a step of an engine with a batch loop"),
     "classify": Bench("lab.controller.classify", "how often the rules find the task of a request"),
     "control": Bench("lab.controller.control", "the controller against fixed choices, live"),
     "counters": Bench("lab.exactness.counters", "the server's counters against clients' counts"),

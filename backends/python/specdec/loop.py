@@ -101,7 +101,8 @@ def stream_target(
     """Generate without speculation; every speed-up is measured against this.
 
     Generate at most `max_tokens` tokens, or all that are left in `context` if it is None. Yield one
-    Round for each response of the target, once its tokens are in `context`.
+    Round for each response of the target, once its tokens are in `context`. A target that drafts by
+    itself also says which of them were drafted.
     """
     num_tokens = min(max_tokens or context.num_left, context.num_left)
     start = time.perf_counter()
@@ -111,13 +112,13 @@ def stream_target(
             context.append(step.tokens)
             yield Round(
                 tokens=step.tokens,
-                num_draft_tokens=0,
-                num_accepted=0,
-                drafter=None,
-                accepted_sources=(),
+                num_draft_tokens=step.num_draft_tokens or 0,
+                num_accepted=len(step.accepted_sources),
+                drafter=step.drafter,
+                accepted_sources=step.accepted_sources,
                 ended=step.ended,
-                draft_s=0.0,
-                target_s=arrived - start,
+                draft_s=step.draft_s,
+                target_s=max(0.0, arrived - start - step.draft_s),
                 log_probs=step.log_probs,
             )
             start = time.perf_counter()

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from specdec.folders import PACKAGE
 from specdec.loadtest.lab.peers.weights import PairPaths, openvino_pair
+
+
+VLLM_REQUIREMENTS = PACKAGE / "vllm_engine" / "requirements.txt"
 
 
 class Drafting(str, Enum):
@@ -38,7 +42,7 @@ class PeerArm:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An engine that is not ours; its packages are in NAME.txt, its worker in workers/NAME.py."""
+    """An engine that is not ours; its worker is in workers/NAME.py."""
 
     name: str
     arms: tuple[PeerArm, ...]
@@ -50,6 +54,9 @@ class Peer:
 
     @property
     def requirements(self) -> Path:
+        """The file of the peer's packages; those of vLLM also serve it with our drafters."""
+        if self.name == "vllm":
+            return VLLM_REQUIREMENTS
         return Path(__file__).parent / f"{self.name}.txt"
 
     def python(self, cache: Path) -> Path:

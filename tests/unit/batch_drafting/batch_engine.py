@@ -99,8 +99,7 @@ class BatchEngine:
         tokens = following[: num_accepted + 1]
         running.generated += tokens
         own = self._own_draft((*running.prompt, *running.generated))
-        ended = len(running.generated) == len(running.text)
-        return RequestStep(request_id, tokens, len(draft), own, ended)
+        return RequestStep(request_id, tokens, len(draft), own)
 
     def _end(self, request_id: str, *, is_complete: bool) -> None:
         self.ended[request_id] = self.running.pop(request_id)

@@ -28,7 +28,7 @@ class RequestStep:
     """Draft tokens that the engine's own drafter, such as an EAGLE-3 head, proposes after
     `tokens`."""
     ended: bool = False
-    """Whether the answer ends with these tokens."""
+    """Whether the target then generated its end token, which is not among `tokens`."""
 
 
 class RoundClock:
@@ -89,11 +89,13 @@ class BatchRequest:
         `now_s` is the time at its end, and `draft_s` the seconds for which the step before it
         waited for draft tokens.
         """
-        if not step.tokens:
+        if not (step.tokens or step.ended):
             return None
+        # The draft that follows the prompt comes unasked.
+        num_own = len(step.own_draft) if self.is_reading else self._proposed.num_next or 0
         self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL
-        num_accepted = len(step.tokens) - 1
+        num_accepted = len(step.tokens) - (not step.ended)
         num_verified = len(proposed.tokens) if step.num_verified is None else step.num_verified
         seconds, self._confirmed_s = now_s - self._confirmed_s, now_s
         confirmed = Round(
@@ -105,10 +107,14 @@ class BatchRequest:
             ended=step.ended,
             draft_s=draft_s,
             target_s=max(0.0, seconds - draft_s),
-            next_drafts=step.own_draft[: proposed.num_next or 0],
+            next_drafts=step.own_draft[: self._limited(num_own)],
         )
         self._unseen.append((confirmed, now_s))
         return confirmed
+
+    def _limited(self, num_tokens: int) -> int:
+        asked = self.options.num_draft_tokens
+        return num_tokens if asked is None else min(num_tokens, asked)
 
     def record_proposal(self, proposal: Proposal) -> None:
         """Record the proposal that the next step verifies."""

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from specdec.deployment.compiled_engine import DRAFT_TOKENS_EXTERNAL, CompiledEngine
@@ -18,6 +18,8 @@ from specdec.deployment.manifest import EngineRecord, Manifest, changed_files, l
 from specdec.deployment.versions import served_version
 from specdec.errors import ConfigurationError
 from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import read_parameters
+from specdec.settings.vllm_engine import VllmModelSettings
 
 LIMITS = ("max_draft_len", "max_seq_len")
 """Settings for which the manifest has a limit, in tokens."""
@@ -29,6 +31,8 @@ def check_repository(repository: Path, settings: OrchestratorSettings, vocab_siz
     `vocab_size` is that of the model whose tokenizer is used, in tokens. Without a manifest nothing
     is checked. Raises ConfigurationError with all mismatches.
     """
+    if settings.engines.has_drafters_inside:
+        _check_inside(repository / settings.engines.target, settings)
     manifest = load_manifest(repository)
     if manifest is None:
         return
@@ -46,6 +50,28 @@ def check_repository(repository: Path, settings: OrchestratorSettings, vocab_siz
             "Render it anew (`specdec build render`); if the change is meant, "
             "`specdec build manifest` records it"
         )
+
+
+def _check_inside(target: Path, settings: OrchestratorSettings) -> None:
+    """Raise ConfigurationError if a target with drafters inside has other settings of drafters."""
+    given = _parameters(target)
+    if not given:
+        return
+    config = {"name": target.name, "parameters": given}
+    inside = read_parameters(VllmModelSettings, config)
+    pairs = (
+        (settings.drafters, inside.drafters),
+        (settings.control.controller, inside.control.controller),
+    )
+    for ours, theirs in pairs:
+        for field in fields(ours):
+            values = getattr(ours, field.name), getattr(theirs, field.name)
+            if values[0] != values[1]:
+                name = field.metadata.get("name") or field.name
+                raise ConfigurationError(
+                    f"{name} is {values[0]!r} in specdec and {values[1]!r} in {target.name}, in "
+                    "which the drafters run; make both equal"
+                )
 
 
 def _of_served_versions(repository: Path, manifest: Manifest) -> Manifest:
@@ -215,9 +241,22 @@ def _compute_capabilities() -> dict[int, int]:
 
 def _parameter(model: Path, name: str) -> int | None:
     """Return a number among the parameters in a model's config.pbtxt; None if it has none."""
+    text = _parameters(model).get(name, {}).get("string_value", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _parameters(model: Path) -> dict[str, dict[str, str]]:
+    """Return the parameters in a model's config.pbtxt as Triton passes them on.
+
+    They are found if they are written as in rendered files; none if there is no file.
+    """
     try:
         text = (model / "config.pbtxt").read_text("utf-8")
     except OSError:
-        return None
-    found = re.search(rf'key: "{name}" value {{ string_value: "(\d+)" }}', text)
-    return None if found is None else int(found[1])
+        return {}
+    found = re.findall(
+        r'^parameters \{ key: "([^"]*)" value \{ string_value: "((?:[^"\\]|\\.)*)" \} \}',
+        text,
+        flags=re.MULTILINE,
+    )
+    return {name: {"string_value": re.sub(r"\\(.)", r"\1", value)} for name, value in found}

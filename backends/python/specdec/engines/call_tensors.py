@@ -12,6 +12,7 @@ from specdec.engines.calls import Call, CallOutput
 from specdec.engines.wire import contract
 from specdec.engines.wire.contract import values_of
 from specdec.engines.wire.draft_logits import drawn_from, fitted
+from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs
 
 Array = npt.NDArray[Any]
@@ -46,6 +47,8 @@ class CallTensors:
             names += [contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS]
         if call.returns_logits:
             names.append(contract.GENERATION_LOGITS)
+        if call.drafting:
+            names.append(contract.DRAFTING_REPORT)
         if call.draft.num_next:
             names.append(contract.NEXT_DRAFT_IDS)
             if call.draft.next_depth is not None:
@@ -74,6 +77,8 @@ class CallTensors:
         ):
             if is_wanted:
                 yield name, np.asarray([[True]])
+        if call.drafting:
+            yield contract.DRAFTING, _text(call.drafting)
         if draft.tokens:  # The C++ backend refuses an empty tensor.
             yield from self._draft_inputs(call)
 
@@ -91,6 +96,7 @@ class CallTensors:
             next(iter(values_of(look_up(contract.TOTAL_DRAFT_TOKENS))), None),
             values_of(look_up(contract.NEXT_DRAFT_IDS)),
             values_of(look_up(contract.NEXT_DRAFT_PARENTS)),
+            next(map(_report, values_of(look_up(contract.DRAFTING_REPORT))), None),
         )
 
     def _draft_inputs(self, call: Call) -> Iterator[tuple[str, Array]]:
@@ -101,8 +107,7 @@ class CallTensors:
         if draft.logits is not None:
             yield contract.DRAFT_LOGITS, fitted(draft.logits, sampling)[None]
         if sampling.uses_our_rules:
-            rule = sampling.verification.encode()
-            yield contract.VERIFICATION, np.asarray([[rule]], dtype=np.object_)
+            yield contract.VERIFICATION, _text(sampling.verification)
 
     def _counts(self, call: Call) -> bool:
         """Return whether the engine must report how many draft tokens it accepted.
@@ -113,6 +118,15 @@ class CallTensors:
         return bool(call.draft.tokens) and (
             self._sampling.uses_our_rules or bool(call.draft.parents)
         )
+
+
+def _text(value: str) -> Array:
+    """Return a text as an array [1, 1] of bytes."""
+    return np.asarray([[value.encode()]], dtype=np.object_)
+
+
+def _report(text: bytes) -> DraftingReport:
+    return DraftingReport.from_text(text.decode())
 
 
 def busy_s_of(look_up: Lookup) -> float:

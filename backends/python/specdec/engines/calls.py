@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
+from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.token_ids import TokenIds
 
@@ -36,6 +37,9 @@ class Call:
     """Whether to return the logits from which the tokens were drawn."""
     streaming: bool = False
     """Whether to send a response for each step instead of one for all."""
+    drafting: str = ""
+    """The request's drafting options as JSON (batch_drafting/options.py), for a target with our
+    drafters inside; empty for all others."""
 
 
 class CallOutput(NamedTuple):
@@ -55,6 +59,8 @@ class CallOutput(NamedTuple):
     """Draft tokens that the target's head proposes after `tokens`; empty unless asked for."""
     next_parents: tuple[int, ...] = ()
     """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
+    drafting: DraftingReport | None = None
+    """The rounds of `tokens`, from a target with our drafters inside."""
 
 
 class EngineCalls(Protocol):

@@ -32,6 +32,12 @@ class Verification:
     """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()
     """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
+    drafter: str | None = None
+    """Name of the drafter if the engine drafts by itself and says so."""
+    accepted_sources: tuple[int, ...] = ()
+    """With `drafter`, the number of the drafter that proposed each accepted token."""
+    draft_s: float = 0.0
+    """With `drafter`, the seconds for which the engine waited for the draft."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from specdec.deployment.load_check import check_repository
 from specdec.deployment.machine import machine
 from specdec.deployment.placement import PlacedEngines
 from specdec.deployment.served_weights import ServedWeights
+from specdec.engines.wire.round_records import DraftingReport
 from specdec.health.assessment import hang_limit_s
 from specdec.health.board import BoardHeartbeat, Role, State, board_directory
 from specdec.serving.admission.admission import Admission
@@ -39,6 +40,7 @@ from specdec.settings.control import ControlPlaneSettings
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile
+from specdec.steering.tasks import TaskReport
 from specdec.triton_backend.log import inform, warn
 from specdec.triton_backend.outbox import Outbox
 
@@ -75,6 +77,7 @@ class _Loaded:
     metrics: MetricsRecorder
     plane: ControlPlane
     drafters: DrafterFactory
+    reports: DrafterReports
     freshness: FreshnessWatch
     prompt_log: PromptLog | None
 
@@ -105,7 +108,11 @@ def _load(
     engines = PlacedEngines(config, here)
     weights = ServedWeights(settings, engines)
     metrics = MetricsRecorder(labels)
-    plane = _control_plane(settings.control, metrics, weights, here)
+    control = settings.control
+    if settings.engines.has_drafters_inside:
+        # The controller runs there, and keeps its own files.
+        control = replace(control, state_file="", profile="")
+    plane = _control_plane(control, metrics, weights, here)
     reports = DrafterReports(metrics, plane.controller, settings.drafters.ids)
     log = settings.prompt_log
     log_folder = (here / log.directory).resolve()
@@ -124,6 +131,7 @@ def _load(
             plane.load,
             reports.failed,
         ),
+        reports=reports,
         freshness=FreshnessWatch(weights.folders, reports.freshness, reports.replaced),
         prompt_log=PromptLog(log_folder, log, warn) if log.directory else None,
     )
@@ -135,7 +143,15 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     engines, drafters, plane = loaded.engines, loaded.drafters, loaded.plane
     answerer = Answerer(tokenizer, metrics, read_round_delay_s())
     labeler = TaskLabeler(settings.tasks, tokenizer)
-    jobs = JobBuilder(settings.engines, tokenizer, engines, drafters, labeler, loaded.prompt_log)
+    jobs = JobBuilder(
+        settings.engines,
+        tokenizer,
+        engines,
+        drafters,
+        labeler,
+        loaded.prompt_log,
+        partial(_publish, plane, loaded.reports),
+    )
     outbox, tracing = Outbox(), Tracing(warn)
     requests = _requests_in_flight(loaded, heartbeat)
     watch = _server_watch(settings, requests, heartbeat, partial(_flush, outbox, loaded))
@@ -166,6 +182,16 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
             metrics.close,
         ),
     )
+
+
+def _publish(
+    plane: ControlPlane, reports: DrafterReports, task: str, report: DraftingReport
+) -> None:
+    """Publish what a target with drafters inside reports beside a request's tokens."""
+    if report.task is not None:
+        plane.publish(task, TaskReport.from_json(report.task))
+    for drafter, reason in report.failures:
+        reports.count_inside(drafter, reason)
 
 
 def _flush(outbox: Outbox, loaded: _Loaded) -> None:

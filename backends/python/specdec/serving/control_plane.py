@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -10,15 +9,14 @@ from specdec.drafting.protocol import Drafter
 from specdec.drafting.steered import SteeredDrafter
 from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink
 from specdec.steering.controller import Controller
+from specdec.steering.kept_measurements import KeptMeasurements
 from specdec.steering.load import Load
 from specdec.steering.settings import ControlSettings
-from specdec.steering.state_file import Measurements, StateFile, StateFileMismatchError
+from specdec.steering.state_file import StateFile
+from specdec.steering.tasks import TaskReport
 
 REPORT_PERIOD_S = 1.0
 """Least seconds between two updates of a task's gauges."""
-
-SAVE_PERIOD_S = 30.0
-"""Seconds between two writes of the controller's state file."""
 
 
 class ControlPlane:
@@ -33,28 +31,12 @@ class ControlPlane:
         inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """Load earlier measurements and begin to save new ones.
-
-        `memory` is the state file, which keeps measurements over restarts. `profile` is a file of
-        measurements to begin with. Either may be None. `inform` and `warn` write a line to the
-        server's log.
-        """
+        """Load earlier measurements and begin to save new ones: see KeptMeasurements."""
         self.controller = Controller(settings)
         self.load = Load()
         self._metrics = metrics
-        self._memory = memory
-        self._warn = warn
         self._reported_s: dict[str, float] = {}
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-        # A profile counts as measured now, so that its acceptance does not fade with its age.
-        found = [*self._read(profile, time.time()), *self._read(memory, None)]
-        # The newer file is taken last, so that its times are used.
-        for source, measured in sorted(found, key=lambda each: each[1].saved_s):
-            self._take(source, measured, inform)
-        if memory is not None:
-            self._thread = threading.Thread(target=self._keep, name="control-memory", daemon=True)
-            self._thread.start()
+        self._kept = KeptMeasurements(self.controller, memory, profile, inform, warn)
 
     def finished(self, drafter: Drafter | None, task: str, *, is_complete: bool) -> None:
         """Tell the controller that a request is over, and update the gauges of its task.
@@ -66,11 +48,8 @@ class ControlPlane:
             self._report(task)
 
     def close(self) -> None:
-        """Stop the thread that saves, and write the state file a last time."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._save()
+        """Write the state file a last time."""
+        self._kept.close()
 
     def _report(self, task: str) -> None:
         now_s = time.monotonic()
@@ -78,8 +57,11 @@ class ControlPlane:
             return
         self._reported_s[task] = now_s
         report = self.controller.take_report(task)
-        if report is None:
-            return
+        if report is not None:
+            self.publish(task, report)
+
+    def publish(self, task: str, report: TaskReport) -> None:
+        """Set the gauges of a task from a report of this or another controller."""
         metrics, choice = self._metrics, report.choice
         for drafter, alpha in report.alphas:
             metrics.set(Gauge.acceptance_alpha, alpha, task=task, drafter=drafter)
@@ -96,49 +78,3 @@ class ControlPlane:
         num_off, num_on = report.num_switches
         metrics.add(Counter.speculation_switches_total, num_off, task=task, to="off")
         metrics.add(Counter.speculation_switches_total, num_on, task=task, to="on")
-
-    def _read(
-        self, source: StateFile | None, as_of_s: float | None
-    ) -> list[tuple[StateFile, Measurements]]:
-        """Return the file with its measurements, or nothing if there are none to take."""
-        if source is None:
-            return []
-        try:
-            measured = source.read(as_of_s)
-        except StateFileMismatchError as error:
-            self._warn(str(error))
-            return []
-        if measured is None:
-            self._warn(f"no measurements of acceptance and times yet: there is no {source.path}")
-            return []
-        return [(source, measured)]
-
-    def _take(
-        self, source: StateFile, measured: Measurements, inform: Callable[[str], None]
-    ) -> None:
-        self.controller.take(measured.acceptance, measured.costs)
-        if measured.costs is None:
-            self._warn(
-                f"times in {source.path} are of another machine ({measured.machine}), this is "
-                f"{source.machine}; measuring them starts anew"
-            )
-        else:
-            inform(f"acceptance and times are taken from {source.path}")
-        for drafter in sorted(measured.replaced):
-            self._warn(
-                f"{source.path} was written with other weights of {drafter}; its acceptance is "
-                "measured anew"
-            )
-
-    def _keep(self) -> None:
-        while not self._closing.wait(SAVE_PERIOD_S):
-            self._save()
-
-    def _save(self) -> None:
-        assert self._memory is not None
-        try:
-            self._memory.save(self.controller)
-        except OSError as error:
-            self._warn(
-                f"{self._memory.path} cannot be written, so a restart loses measurements: {error}"
-            )

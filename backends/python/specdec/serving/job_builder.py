@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from specdec.acceptance.modes import NO_VERIFICATION
+from specdec.batch_drafting.options import DraftingOptions
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
 from specdec.engines.contract_engines import ContractTarget
+from specdec.engines.inside_target import InsideTarget
 from specdec.engines.protocol import EngineClock, EngineCounts
+from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.errors import UnsupportedError
 from specdec.serving.admission.admission import AdmittedRequest
@@ -19,10 +25,11 @@ from specdec.serving.llmapi_requests import llmapi_target
 from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.request.verification import choose_verification
-from specdec.serving.request_context import RequestContext
+from specdec.serving.request_context import RequestContext, band_of
 from specdec.serving.task_labels import RequestTask, TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.engines import CalledEngineSettings
+from specdec.steering.choices import NONE
 from specdec.token_ids import TokenIds
 
 
@@ -37,13 +44,19 @@ class JobBuilder:
         drafters: DrafterFactory,
         labeler: TaskLabeler,
         prompt_log: PromptLog | None,
+        report: Callable[[str, DraftingReport], None],
     ) -> None:
+        """Take the parts of the orchestrator that a job needs.
+
+        `report` gets the label of a request's task and the report of a target with drafters inside.
+        """
         self._settings = settings
         self._tokenizer = tokenizer
         self._engines = engines
         self._drafters = drafters
         self._prompt_log = prompt_log
         self._labeler = labeler
+        self._report = report
 
     def build(self, admitted: AdmittedRequest) -> Job:
         """Return the job of an admitted request.
@@ -58,11 +71,12 @@ class JobBuilder:
         seed = secrets.randbits(63) if request.seed is None else request.seed
         target_clock, draft_clock = EngineClock(), EngineClock()
         task = self._labeler.task(request, prompt)
-        engines = (
-            self._one_engine(admitted, seed, target_clock)
-            if self._settings.is_llmapi
-            else self._pair(admitted, prompt, seed, target_clock, draft_clock, task)
-        )
+        if self._settings.is_llmapi:
+            engines = self._one_engine(admitted, seed, target_clock)
+        elif self._settings.has_drafters_inside:
+            engines = self._inside(admitted, prompt, seed, target_clock, task)
+        else:
+            engines = self._pair(admitted, prompt, seed, target_clock, draft_clock, task)
         return Job(
             request=request,
             prompt=prompt,
@@ -106,6 +120,44 @@ class JobBuilder:
         in_flight.watch(calls, is_target=True)
         return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
 
+    def _inside(
+        self,
+        admitted: AdmittedRequest,
+        prompt: TokenIds,
+        seed: int,
+        clock: EngineClock,
+        task: RequestTask,
+    ) -> JobEngines:
+        """Return a target with our drafters inside, for a request."""
+        request, in_flight = admitted.request, admitted.in_flight
+        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
+        sampling = self._sampling(request, len(prompt), seed)
+        prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
+        options = DraftingOptions(
+            max_tokens=request.max_tokens,
+            drafter=request.drafter.name,
+            num_draft_tokens=request.num_draft_tokens,
+            task=task.label,
+            task_drafter=task.drafter or "",
+            tenant=request.tenant,
+            band=band_of(request.sampling, sampling),
+            prediction=tuple(map(int, prediction)),
+        )
+        calls = self._engines.calls(
+            self._settings.target,
+            admitted.request_id,
+            "target",
+            sampling,
+            clock if request.return_perf_metrics else None,
+        )
+        calls = in_flight.trace.calls("target", calls)
+        in_flight.watch(calls, is_target=True)
+        target = InsideTarget(
+            calls, end_id, json.dumps(options.to_json()), partial(self._report, task.label)
+        )
+        is_off = request.num_draft_tokens == 0 or request.drafter.name == NONE
+        return JobEngines(target, None, NO_VERIFICATION if is_off else sampling.verification)
+
     def _one_engine(self, admitted: AdmittedRequest, seed: int, clock: EngineClock) -> JobEngines:
         """Return a target that speculates by itself, for a request."""
         counts = EngineCounts()
@@ -129,7 +181,7 @@ class JobBuilder:
         Raises UnsupportedError if these engines cannot do what the request asks for.
         """
         settings, params = self._settings, request.sampling
-        if params.min_p > 0.0 and not settings.has_shared_sampler:
+        if params.min_p > 0.0 and not settings.takes_our_inputs:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
         num_tokens = self._tokenizer.model_vocab_size
         size = settings.vocab_size(settings.target, num_tokens)
@@ -138,18 +190,18 @@ class JobBuilder:
         # spellings: alone and after a space.
         params = (
             replace(params, bad_texts=words, seed=seed)
-            if settings.has_shared_sampler
+            if settings.takes_our_inputs
             else replace(params, bad_words=self._tokenizer.words(words), seed=seed)
         )
         return Sampling(
             params=params,
             num_prompt_tokens=num_prompt,
             wants_log_probs=request.return_log_probs,
-            has_shared_sampler=settings.has_shared_sampler,
+            has_shared_sampler=settings.takes_our_inputs,
             has_old_names=settings.has_old_names,
             verification=choose_verification(request.verification, params, settings),
             vocab_size=size.num_tokens,
             padded_vocab_size=size.num_columns,
             # Compiled engines have no such input (docs/reliability.md).
-            cache_salt=(request.tenant or "") if settings.has_shared_sampler else "",
+            cache_salt=(request.tenant or "") if settings.takes_our_inputs else "",
         )

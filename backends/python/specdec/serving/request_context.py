@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.admission.in_flight import RequestInFlight
@@ -35,12 +36,16 @@ class RequestContext:
 
     @property
     def band(self) -> str:
-        """The label of how tokens are drawn and verified; each has its own acceptance estimates.
+        """See band_of."""
+        return band_of(self.request.sampling, self.sampling)
 
-        Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
-        """
-        params, sampling = self.request.sampling, self.sampling
-        if params.is_greedy:
-            return "greedy"
-        warmth = next(name for limit, name in BANDS if params.temperature <= limit)
-        return f"{sampling.verification} {warmth}" if sampling.verifies_by_probability else warmth
+
+def band_of(params: SamplingParams, sampling: Sampling) -> str:
+    """Return the label of how tokens are drawn and verified; each has its own estimates.
+
+    Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
+    """
+    if params.is_greedy:
+        return "greedy"
+    warmth = next(name for limit, name in BANDS if params.temperature <= limit)
+    return f"{sampling.verification} {warmth}" if sampling.verifies_by_probability else warmth

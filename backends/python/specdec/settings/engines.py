@@ -10,10 +10,13 @@ from specdec.errors import ConfigurationError
 from specdec.settings.lists import VocabSize, check_known, read_names, read_vocab_sizes
 from specdec.settings.parameters import parameter, parsed
 
-CONTRACT, LLMAPI = "contract", "llmapi"
+KINDS = CONTRACT, LLMAPI, INSIDE = "contract", "llmapi", "drafters_inside"
 """Values of `engine_kind`."""
 
-EXTENSIONS = SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "receipts"
+EXTENSIONS = SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS, BATCH_INVARIANT = (
+    *("shared_sampler", "draft_logits"),
+    *("receipts", "batch_invariant"),
+)
 """Names that `engine_extensions` may list."""
 
 
@@ -35,12 +38,15 @@ class CalledEngineSettings:
     """Name of the target's model."""
     kind: str = parameter(CONTRACT, name="engine_kind")
     """Kind of engines. `contract`: they take tokens and drafts. `llmapi`: the target is a model of
-    TensorRT-LLM's LLM API, which speculates inside."""
+    TensorRT-LLM's LLM API, which speculates inside. `drafters_inside`: the target is an engine with
+    a batch loop of its own, such as vLLM, in which our drafters run."""
     extensions: tuple[str, ...] = parsed("engine_extensions", read_names, SHARED_SAMPLER)
     """Abilities of the engines beyond NVIDIA's tensors. `shared_sampler`: they draw with noise that
     depends on the position, and take our optional inputs, such as trees. `draft_logits`: the draft
     model returns its logits and the target takes them; compiled engines must be built for it.
     `receipts`: streams of an `llmapi` target wait for their reader, as those of our engines do.
+    `batch_invariant`: with `drafters_inside`, the target's tokens do not depend on what else is in
+    the batch, so that greedy output is exactly that without drafts.
     Without any, only greedy requests are speculated on."""
     release: tuple[int, int] = parsed("tensorrt_llm_version", read_release, "1.2")
     """TensorRT-LLM release that compiled the engines. Before 0.20 two inputs had other names; our
@@ -58,9 +64,9 @@ class CalledEngineSettings:
     def __post_init__(self) -> None:
         """Raise ConfigurationError for wrong values."""
         check_known("engine_extensions", self.extensions, "the extension", EXTENSIONS)
-        if self.kind not in {CONTRACT, LLMAPI}:
+        if self.kind not in KINDS:
             raise ConfigurationError(
-                f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.kind!r}"
+                f"engine_kind must be one of {', '.join(KINDS)}; given {self.kind!r}"
             )
         if self.has_receipts and not self.is_llmapi:
             raise ConfigurationError(
@@ -71,6 +77,21 @@ class CalledEngineSettings:
     def is_llmapi(self) -> bool:
         """Whether the target is an `llmapi` engine, which speculates inside."""
         return self.kind == LLMAPI
+
+    @property
+    def has_drafters_inside(self) -> bool:
+        """Whether our drafters run inside the target."""
+        return self.kind == INSIDE
+
+    @property
+    def takes_our_inputs(self) -> bool:
+        """Whether the target takes our optional inputs, such as `min_p` and `bad_texts`."""
+        return self.has_drafters_inside or self.has_shared_sampler
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether the target's tokens do not depend on what else is in the batch."""
+        return BATCH_INVARIANT in self.extensions
 
     @property
     def has_shared_sampler(self) -> bool:

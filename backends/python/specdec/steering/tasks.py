@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates
 from specdec.steering.choices import COPIES, COPY_CHOICE, Choice, EstimatedDrafter
@@ -26,6 +28,24 @@ class TaskReport:
     """Pairs of drafter and α̂, without copy drafters."""
     num_switches: tuple[int, int]
     """Switches to off, and from off to on, since the previous report."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object, for `from_json` in another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> TaskReport:
+        """Read the result of `to_json`."""
+        choice, gain = given["choice"], given["measured_gain"]
+        num_off, num_on = given["num_switches"]
+        return cls(
+            choice=choice and Choice(**choice),
+            num_draft_tokens=given["num_draft_tokens"],
+            estimated_gain=given["estimated_gain"],
+            measured_gain=gain and MeasuredGain(**gain),
+            alphas=tuple((name, alpha) for name, alpha in given["alphas"]),
+            num_switches=(num_off, num_on),
+        )
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.modes import EXACT, compares_probabilities
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.engines.wire.round_records import DraftingReport
 from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import EngineLimits
@@ -152,6 +153,8 @@ class TaskOutput:
     """The drafting head's proposal: draft tokens that follow the last token."""
     next_parents: tuple[int, ...] = ()
     """The parents of `next_drafts` if they are a tree, in the form of Task.draft_parents."""
+    drafting: DraftingReport | None = None
+    """The rounds of `tokens`, from an engine with our drafters inside."""
     stats: TaskStats | None = None
     error: Exception | None = None
 

@@ -81,6 +81,13 @@ RECEIPT_ADDRESS = "receipt_address"
 """Ours: address for the receipts of a streamed call. If a caller asks for this output, each
 response is sent only after the receipt of the previous one (receipts.py)."""
 
+DRAFTING = "drafting"
+"""Ours, for targets with our drafters inside: the request's drafting options as JSON
+(batch_drafting/options.py)."""
+DRAFTING_REPORT = "drafting_report"
+"""Ours: JSON with the rounds of a response (round_records.py) and, in the last response, with the
+controller's report on the request's task."""
+
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"
 

@@ -51,6 +51,8 @@ class EngineCall:
     """Names of the outputs that the caller asks for."""
     gives_receipts: bool
     """Whether the caller sends a receipt of each response (receipts.py)."""
+    drafting: str = ""
+    """The drafting options as JSON, for a target with our drafters inside; empty without."""
 
 
 def parse_call(
@@ -114,6 +116,7 @@ def parse_call(
         return_perf_metrics=_scalar(arrays, contract.RETURN_PERF_METRICS, False),
         requested_outputs=requested_outputs,
         gives_receipts=gives_receipts and streaming,
+        drafting=_scalar(arrays, contract.DRAFTING, b"").decode(errors="replace"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from specdec.engines.wire import contract
 from specdec.engines.wire.engine_call import EngineCall
+from specdec.engines.wire.round_records import DraftingReport, RoundRecord
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 Outputs = dict[str, npt.NDArray[Any]]
@@ -22,12 +24,15 @@ class UnsentOutputs:
         self._tokens: list[int] = [] if call.exclude_input else call.task.input_ids.tolist()
         self._log_probs: list[float] = []
         self._logits: list[npt.NDArray[np.float32]] = []
+        self._rounds: list[RoundRecord] = []
         self._newest: TaskOutput | None = None
 
     def add(self, output: TaskOutput) -> None:
         self._tokens += output.tokens
         self._log_probs += output.log_probs
         self._logits += output.logits
+        if output.drafting is not None:
+            self._rounds += output.drafting.rounds
         self._newest = output
 
     def take(self) -> Outputs:
@@ -41,6 +46,9 @@ class UnsentOutputs:
             extra |= logits_outputs(self._logits)
         if call.task.num_next:
             extra |= next_draft_outputs(newest.next_drafts, newest.next_parents)
+        if newest.drafting is not None:
+            extra |= drafting_outputs(replace(newest.drafting, rounds=tuple(self._rounds)))
+            self._rounds = []
         if newest.stats is not None and call.return_perf_metrics:
             extra |= perf_outputs(newest.stats)
         outputs = token_outputs(self._tokens)
@@ -78,6 +86,12 @@ def next_draft_outputs(draft_tokens: tuple[int, ...], parents: tuple[int, ...]) 
         contract.NEXT_DRAFT_IDS: np.asarray([draft_tokens], dtype=np.int32),
         contract.NEXT_DRAFT_PARENTS: np.asarray([parents], dtype=np.int32),
     }
+
+
+def drafting_outputs(report: DraftingReport) -> Outputs:
+    """Return drafting_report [1]: the rounds of one response as JSON."""
+    text = report.to_text().encode()
+    return {contract.DRAFTING_REPORT: np.asarray([text], dtype=np.object_)}
 
 
 def perf_outputs(stats: TaskStats) -> Outputs:

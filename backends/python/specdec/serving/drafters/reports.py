@@ -42,3 +42,7 @@ class DrafterReports:
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._metrics.add(Counter.draft_failures_total, drafter=drafter, reason=reason)
         warn(f"drafter {drafter} failed: {error}")
+
+    def count_inside(self, drafter: str, reason: str) -> None:
+        """Count a failure of a drafter inside the target, which has logged it."""
+        self._metrics.add(Counter.draft_failures_total, drafter=drafter, reason=reason)

@@ -1,0 +1,12 @@
+"""The Triton model of a vLLM engine with our drafters inside."""
+
+from __future__ import annotations
+
+from specdec.engine_model.engine_model import EngineModel
+from specdec.vllm_engine.engine import VllmEngine
+
+
+class TritonPythonModel(EngineModel):
+    """The class that Triton's Python backend looks for."""
+
+    load = VllmEngine
