@@ -46,12 +46,16 @@ def main(argv: list[str]) -> int:
         found.setdefault(num_rows, {})[drafter] = times_s
         progress(f"{num_rows} rows, {drafter}     ")
     print(file=sys.stderr)
-    header = ["rows", *(f"{each}, µs (99th)" for each in arguments.drafters), "auto, µs a row"]
+    header = [
+        "rows",
+        *(f"{each}, µs (99th)" for each in arguments.drafters),
+        f"{arguments.drafters[0]}, µs a row",
+    ]
     rows = [
         [
             str(num_rows),
             *(_cell(times[each]) for each in arguments.drafters),
-            f"{1000000.0 * median(times[arguments.drafters[0]]) / num_rows:.0f}",
+            f"{1e6 * median(times[arguments.drafters[0]]) / num_rows:.0f}",
         ]
         for num_rows, times in found.items()
     ]

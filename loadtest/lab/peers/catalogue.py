@@ -10,7 +10,6 @@ from pathlib import Path
 from specdec.folders import PACKAGE
 from specdec.loadtest.lab.peers.weights import PairPaths, openvino_pair
 
-
 VLLM_REQUIREMENTS = PACKAGE / "vllm_engine" / "requirements.txt"
 
 

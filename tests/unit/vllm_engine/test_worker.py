@@ -173,7 +173,7 @@ def test_preempted_request_goes_on_where_it_was(serve):
     assert sum(each.num_tokens for each in server.rounds()["our-a"]) == 37
 
 
-def test_aborted_requests_leave_nothing_behind(serve):
+def test_aborted_requests_leave_nothing(serve):
     """Neither the hooks nor the drafters keep their texts."""
     server = serve()
     for number in range(30):
