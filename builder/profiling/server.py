@@ -11,7 +11,7 @@ from pathlib import Path
 from specdec.builder.config_file import set_parameters
 from specdec.builder.errors import BuildError
 from specdec.launch.triton_server import TritonServer
-from specdec.serving.control_plane import SAVE_PERIOD_S
+from specdec.steering.kept_measurements import SAVE_PERIOD_S
 
 ORCHESTRATOR = "specdec"
 """Folder of the orchestrator in the model repository."""

@@ -5,7 +5,16 @@ import pytest
 from tests.checks.imports import ROOT, circle_in, grouped, imports_of, lines_between, packages_of
 
 ORDER = (
-    ("errors", "extras", "folders", "metrics_page", "rounds", "token_ids", "token_texts"),
+    (
+        "errors",
+        "extras",
+        "folders",
+        "metrics_page",
+        "round_records",
+        "rounds",
+        "token_ids",
+        "token_texts",
+    ),
     ("acceptance", "health"),
     ("torch_engine",),
     ("engines.wire",),
@@ -19,6 +28,7 @@ ORDER = (
     ("drafter_building",),
     ("batch_drafting",),
     ("deployment",),
+    ("vllm_engine",),
     ("triton_backend",),
     ("engine_model",),
     ("serving",),

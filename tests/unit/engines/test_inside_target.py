@@ -6,9 +6,9 @@ import pytest
 from specdec.engines.calls import CallOutput
 from specdec.engines.inside_target import InsideTarget
 from specdec.engines.protocol import NO_DRAFT
-from specdec.engines.wire.round_records import DraftingReport, RoundRecord
 from specdec.errors import UnsupportedError
 from specdec.loop import Context, stream_target
+from specdec.round_records import DraftingReport, RoundRecord
 
 PROMPT = np.asarray([1, 2, 3], dtype=np.int32)
 TASK = {"choice": None}

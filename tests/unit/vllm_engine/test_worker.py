@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from specdec.engines.wire.round_records import RoundRecord
 from specdec.errors import ConfigurationError
+from specdec.round_records import RoundRecord
 from specdec.vllm_engine import worker
 from specdec.vllm_engine.reports import ReportReader
 from tests.unit.vllm_engine.fake_vllm import EngineCore, ModelRunner

@@ -12,8 +12,8 @@ from specdec.engines.calls import Call, CallOutput
 from specdec.engines.wire import contract
 from specdec.engines.wire.contract import values_of
 from specdec.engines.wire.draft_logits import drawn_from, fitted
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs
+from specdec.round_records import DraftingReport
 
 Array = npt.NDArray[Any]
 Lookup = Callable[[str], Array | None]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling
+from specdec.round_records import DraftingReport
 from specdec.token_ids import TokenIds
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 
 from specdec.engines.calls import Call, EngineCalls
 from specdec.engines.protocol import Draft, Verification
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.errors import UnsupportedError
+from specdec.round_records import DraftingReport
 from specdec.token_ids import TokenIds
 
 

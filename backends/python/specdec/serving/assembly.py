@@ -15,9 +15,9 @@ from specdec.deployment.load_check import check_repository
 from specdec.deployment.machine import machine
 from specdec.deployment.placement import PlacedEngines
 from specdec.deployment.served_weights import ServedWeights
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.health.assessment import hang_limit_s
 from specdec.health.board import BoardHeartbeat, Role, State, board_directory
+from specdec.round_records import DraftingReport
 from specdec.serving.admission.admission import Admission
 from specdec.serving.admission.in_flight import RequestsInFlight
 from specdec.serving.admission.server_watch import ServerWatch

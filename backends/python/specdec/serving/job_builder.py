@@ -15,9 +15,9 @@ from specdec.drafting.names import ENGINE
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.inside_target import InsideTarget
 from specdec.engines.protocol import EngineClock, EngineCounts
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.errors import UnsupportedError
+from specdec.round_records import DraftingReport
 from specdec.serving.admission.admission import AdmittedRequest
 from specdec.serving.drafters.building import DrafterFactory
 from specdec.serving.job import Job, JobEngines

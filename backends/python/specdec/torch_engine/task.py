@@ -14,8 +14,8 @@ from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.modes import EXACT, compares_probabilities
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.engines.wire.round_records import DraftingReport
 from specdec.errors import ConfigurationError, InvalidRequestError
+from specdec.round_records import DraftingReport
 from specdec.token_ids import TokenIds
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.sampler import DrawnToken

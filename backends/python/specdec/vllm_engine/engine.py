@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.wire.engine_call import EngineCall
-from specdec.engines.wire.round_records import DraftingReport, RoundRecord, UnreadRounds
 from specdec.errors import (
     ConfigurationError,
     EngineFailedError,
@@ -27,6 +26,7 @@ from specdec.errors import (
     SpecdecError,
 )
 from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
+from specdec.round_records import DraftingReport, RoundRecord, UnreadRounds
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
 from specdec.torch_engine.config import EngineLimits

@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 
-def prepared_vllm(kv_cache_gib: int) -> ModuleType:
+def prepared_vllm(kv_cache_gib: int) -> Any:
     """Import vLLM, and return the package. Variables that the operator has set are kept.
 
     `kv_cache_gib` is the size of the KV cache on a CPU; 0 leaves it to vLLM.

@@ -18,8 +18,8 @@ from specdec.batch_drafting.requests import RequestStep
 from specdec.deployment.freshness import fingerprint_of
 from specdec.deployment.machine import machine
 from specdec.drafting.copying.suffix import Memory
-from specdec.engines.wire.round_records import RoundRecord
 from specdec.errors import SpecdecError
+from specdec.round_records import RoundRecord
 from specdec.settings.vllm_engine import VllmModelSettings
 from specdec.steering.choices import NONE
 from specdec.steering.controller import Controller

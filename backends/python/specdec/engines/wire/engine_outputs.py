@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from specdec.engines.wire import contract
 from specdec.engines.wire.engine_call import EngineCall
-from specdec.engines.wire.round_records import DraftingReport, RoundRecord
+from specdec.round_records import DraftingReport, RoundRecord
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 Outputs = dict[str, npt.NDArray[Any]]

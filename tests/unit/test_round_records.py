@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.engines.wire.round_records import DraftingReport, RoundRecord, UnreadRounds
+from specdec.round_records import DraftingReport, RoundRecord, UnreadRounds
 
 RECORDS = st.builds(
     lambda num_accepted, num_more, draft_s: RoundRecord(
