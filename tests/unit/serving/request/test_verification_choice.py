@@ -42,6 +42,24 @@ def test_engine_extensions_decide_which_modes_are_possible(extensions, default, 
                 choose(asked, extensions)
 
 
+@pytest.mark.parametrize(
+    ("extensions", "params", "mode"),
+    [
+        ("", GREEDY, "engine"),
+        ("batch_invariant", GREEDY, "exact"),
+        ("", SAMPLED, "rejection"),
+        ("batch_invariant", SAMPLED, "rejection"),
+    ],
+)
+def test_target_with_drafters_inside_has_one_mode(extensions, params, mode):
+    """Equality with the answer without drafts is claimed only if the operator has measured it."""
+    engines = settings_of(engine_kind="drafters_inside", engine_extensions=extensions).engines
+    assert choose_verification(None, params, engines) == mode
+    assert choose_verification(mode, params, engines) == mode
+    with pytest.raises(UnsupportedError, match=f"'{mode}' alone; given verification 'block'"):
+        choose_verification("block", params, engines)
+
+
 def test_unknown_extension_is_a_configuration_error():
     """A typing mistake must not turn speculation off for sampled requests."""
     with pytest.raises(ConfigurationError, match="'shared_sampling'"):

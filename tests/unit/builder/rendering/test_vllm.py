@@ -1,0 +1,90 @@
+"""Tests of rendering the target as a vLLM engine with our drafters inside."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from specdec.builder.config_file import parameters_of, set_parameters
+from specdec.builder.description import Placement, load_description
+from specdec.builder.description.loading import pair_file
+from specdec.builder.rendering.repository import RenderOptions, render
+from specdec.builder.rendering.vllm import engine_arguments
+from specdec.deployment.load_check import check_repository
+from specdec.errors import ConfigurationError
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import own_config, read_parameters
+from specdec.settings.vllm_engine import VllmModelSettings
+
+NAME = "smollm2_135m_vllm"
+VOCAB = 49152
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Return a repository rendered for the pair, with small files in place of weights."""
+
+    def write(_pair, folder, _cache):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr("specdec.builder.rendering.repository.write_target_weights", write)
+    monkeypatch.setattr("specdec.builder.rendering.repository.fill_head", lambda *_: None)
+    output = tmp_path / "rendered"
+    render(load_description(NAME), pair_file(NAME), output, RenderOptions(served_at=output))
+    return output
+
+
+def settings(model, kind):
+    """Return the settings in a rendered model's config.pbtxt."""
+    parameters = {name: {"string_value": value} for name, value in parameters_of(model).items()}
+    return read_parameters(kind, own_config({"name": model.name, "parameters": parameters}))
+
+
+def test_front_door_and_engine_agree_on_drafters(repository):
+    """The same names and lengths are in both models, so that a request means the same in both."""
+    door = settings(repository / "specdec", OrchestratorSettings)
+    engine = settings(repository / "target", VllmModelSettings)
+    assert door.engines.has_drafters_inside
+    assert door.drafters == engine.drafters
+    assert door.drafters.names == ("lookup", "suffix", "prediction", "eagle3", "eagle3_tree")
+    assert door.engines.max_draft_len == engine.max_draft_len
+    assert engine.speculative_config("/head") == {
+        "method": "eagle3",
+        "num_speculative_tokens": 8,
+        "model": "/head",
+    }
+    check_repository(repository, door, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lookup_num_draft_tokens", "3"), ("speculation", "off")]
+)
+def test_settings_that_differ_are_refused_by_name(repository, name, value):
+    """Otherwise one of both would be ignored without a word."""
+    set_parameters(repository / "target", **{name: value})
+    door = settings(repository / "specdec", OrchestratorSettings)
+    with pytest.raises(ConfigurationError, match=f"^configuration: {name} is .* in specdec and"):
+        check_repository(repository, door, VOCAB)
+
+
+def test_repository_starts_under_our_supervisor(repository):
+    """So its processes are watched, on a laptop as in a container."""
+    assert "specdec serve" in (repository / "launch.sh").read_text()
+    assert json.loads((repository / "manifest.json").read_text())["tensorrt_llm"] == ""
+
+
+def test_devices_become_vllms_arguments():
+    """On a CPU only the block size is set; on GPUs the parallelism and the memory."""
+    pair = load_description(NAME)
+    assert engine_arguments(pair) == {"block_size": 32}
+    gpus = load_description("llama31_70b_8b")
+    placement = Placement((0, 1, 2, 3), tensor_parallel=4)
+    found = engine_arguments(replaced(gpus, placement))
+    assert found["tensor_parallel_size"] == 4
+    assert found["pipeline_parallel_size"] == 1
+
+
+def replaced(pair, placement):
+    """Return the pair with the target at another place."""
+    return replace(pair, target=replace(pair.target, placement=placement))
