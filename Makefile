@@ -122,8 +122,8 @@ format: $(STAMPS)/project ## let ruff mend and format
 clean: ## remove caches and the weights that setup filled, keep .venv
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache results/scratch
 	rm -rf model_repository/*/[0-9]*/checkpoint model_repository/*/[0-9]*/head
-	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -print0 \
+	find . \( -path ./$(VENV) -o -path ./$(VLLM) \) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -print0 \
 		| xargs -0 rm -rf
 
 distclean: clean ## remove .venv too
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VLLM)

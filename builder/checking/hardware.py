@@ -132,7 +132,7 @@ def _check_loaded_precision(kind: str, engine: EngineDescription) -> Iterator[Fi
     if engine.precision.kv_cache == "int8":
         yield error(
             "kv_cache",
-            f"{engine.name}: a {kind} engine has no INT8 KV cache",
+            f"{engine.name}: {kind} has no INT8 KV cache",
             'kv_cache = "auto", or "fp8"',
         )
     if engine.precision.quantization != "none":

@@ -89,6 +89,14 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
             f"{placement.world_size} GPUs; {len(devices)} given",
             f"name {placement.world_size} GPUs, or a multiple for several instances",
         )
+    if pair.engine == VLLM and (len(placement.instances) > 1 or placement.pipeline_parallel > 1):
+        yield error(
+            "devices",
+            f"{name}: our drafters run in a vLLM engine with one instance and one stage; given "
+            f"{len(placement.instances)} instances and pipeline_parallel = "
+            f"{placement.pipeline_parallel}",
+            "serve each instance from a repository of its own, and use tensor_parallel",
+        )
     if pair.engine == TORCH and placement.world_size > 1:
         yield error(
             "devices",

@@ -17,6 +17,7 @@ from specdec.builder.description import (
     VLLM,
     EngineDescription,
     PairDescription,
+    SelfSpeculation,
 )
 from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
@@ -28,11 +29,7 @@ from specdec.builder.rendering.llmapi import loaded_models, write_llmapi_model
 from specdec.builder.rendering.manifest import write_manifest
 from specdec.builder.rendering.orchestrator import orchestrator_parameters, shared_parameters
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
-from specdec.builder.rendering.torch_models import (
-    head_directory,
-    write_target_weights,
-    write_torch_models,
-)
+from specdec.builder.rendering.torch_models import write_target_weights, write_torch_models
 from specdec.builder.rendering.vllm import write_vllm_model
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.shipped import copy_model
@@ -144,8 +141,24 @@ def _write_vllm_model(pair: PairDescription, new: Path, options: RenderOptions) 
     model, head = new / pair.target.name, pair.self_speculation
     write_vllm_model(pair, model, shared)
     write_target_weights(pair, model / WEIGHTS, options.cache)
-    if head is not None:
-        fill_head(head_directory(head), model / WEIGHTS, model / HEAD)
+    if head is not None and head.mode != "mtp":  # The target has those weights itself.
+        _write_own_drafter(pair, head, model)
+
+
+def _write_own_drafter(pair: PairDescription, own: SelfSpeculation, model: Path) -> None:
+    """Write the weights of vLLM's own drafter to the folder `model`.
+
+    Our own heads are completed from the target; other checkpoints are copied as they are. Raises
+    BuildError if the pair names none.
+    """
+    if own.stored is not None and own.checkpoint is None:
+        fill_head(own.stored, model / WEIGHTS, model / HEAD)
+        return
+    source = pair.drafts[0].checkpoint if own.mode == "draft_model" else own.checkpoint
+    if source is None:
+        name = pair.drafts[0].name if own.mode == "draft_model" else "head"
+        raise BuildError(f"{pair.name} names no weights: give --checkpoint {name}=DIRECTORY")
+    shutil.copytree(source, model / HEAD, copy_function=link_or_copy)
 
 
 def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOptions) -> None:

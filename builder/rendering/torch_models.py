@@ -33,7 +33,7 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
     write_target_weights(pair, target, cache)
     head = pair.self_speculation
     if head is not None:
-        fill_head(head_directory(head), target, repository / "target" / HEAD)
+        fill_head(_head(head), target, repository / "target" / HEAD)
     with tempfile.TemporaryDirectory(prefix="drafts.", dir=repository.parent) as scratch:
         for draft in pair.drafts:
             checkpoint = draft.checkpoint
@@ -88,8 +88,7 @@ def write_target_weights(pair: PairDescription, folder: Path, cache: Path) -> No
     shutil.copytree(imported, folder)  # no links, so that the cache stays unchanged
 
 
-def head_directory(head: SelfSpeculation) -> Path:
-    """Return the folder with the head's weights. Raises BuildError if the pair names none."""
+def _head(head: SelfSpeculation) -> Path:
     directory = head.checkpoint or head.stored
     if directory is None:
         raise BuildError(f"no weights for the head {head.name}: give --checkpoint head=DIRECTORY")

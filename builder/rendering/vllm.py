@@ -85,7 +85,7 @@ def write_vllm_model(pair: PairDescription, model: Path, shared: Mapping[str, st
         "max_draft_len": str(limits.max_draft_len),
         "max_num_sequences": str(limits.max_batch_size),
         "vllm_drafter": "" if own is None else own.mode,
-        "vllm_drafter_dir": "" if own is None else HEAD,
+        "vllm_drafter_dir": "" if own is None or own.mode == "mtp" else HEAD,
         "vllm_engine_args": json.dumps(engine_arguments(pair)),
         "kv_cache_gib": str(_kv_cache_gib(pair)) if pair.gpu is None else "0",
         **shared,
@@ -111,14 +111,9 @@ def engine_arguments(pair: PairDescription) -> dict[str, object]:
     if pair.gpu is None:
         return {"block_size": CPU_BLOCK_SIZE}
     target, placement = pair.target, pair.target.placement
-    arguments: dict[str, object] = {
-        "tensor_parallel_size": placement.tensor_parallel,
-        "pipeline_parallel_size": placement.pipeline_parallel,
-    }
+    arguments: dict[str, object] = {"tensor_parallel_size": placement.tensor_parallel}
     if target.precision.kv_cache != "auto":
         arguments["kv_cache_dtype"] = target.precision.kv_cache
-    if target.kv_cache_fraction is not None:
-        arguments["gpu_memory_utilization"] = target.kv_cache_fraction
     return arguments
 
 

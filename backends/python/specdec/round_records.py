@@ -1,4 +1,4 @@
-"""The rounds of an engine with our drafters inside, as they travel beside the tokens."""
+"""The rounds of an engine with our drafters inside, as it sends them with the tokens."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class RoundRecord:
     """Number of the drafter that proposed each accepted token, as in `output_sources`."""
     draft_s: float = 0.0
     """Seconds for which the step waited for draft tokens."""
+    ended: bool = False
+    """Whether the target then generated its end token, which is not counted."""
 
     @classmethod
     def of(cls, confirmed: Round) -> RoundRecord:
@@ -35,13 +37,15 @@ class RoundRecord:
             confirmed.drafter or "",
             confirmed.accepted_sources,
             confirmed.draft_s,
+            confirmed.ended,
         )
 
     def cut(self, num_tokens: int) -> RoundRecord:
         """Return the record of the round's first tokens, at most `num_tokens`."""
+        if num_tokens >= self.num_tokens:
+            return self
         sources = self.accepted_sources[:num_tokens]
-        num_tokens = min(num_tokens, self.num_tokens)
-        return replace(self, num_tokens=num_tokens, accepted_sources=sources)
+        return replace(self, num_tokens=num_tokens, accepted_sources=sources, ended=False)
 
     def to_json(self) -> list[Any]:
         """Return the record as a JSON array."""
@@ -51,13 +55,14 @@ class RoundRecord:
             self.drafter,
             self.accepted_sources,
             round(self.draft_s, 6),
+            self.ended,
         ]
 
     @classmethod
     def from_json(cls, given: Sequence[Any]) -> RoundRecord:
         """Read the result of `to_json`."""
-        num_tokens, num_draft_tokens, drafter, sources, draft_s = given
-        return cls(num_tokens, num_draft_tokens, drafter, tuple(sources), draft_s)
+        num_tokens, num_draft_tokens, drafter, sources, draft_s, ended = given
+        return cls(num_tokens, num_draft_tokens, drafter, tuple(sources), draft_s, ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,12 +68,14 @@ def test_each_round_becomes_a_round_of_the_loop():
     assert (calls.calls[0].drafting, calls.calls[0].streaming) == ('{"drafter": "auto"}', True)
 
 
-def test_round_with_only_the_end_token_ends_the_answer_once():
-    """The end token alone makes a round without tokens, and no second end follows."""
-    calls = Calls([part([5], RoundRecord(1)), part([], RoundRecord(0, 3, "lookup"))])
+@pytest.mark.parametrize("last", [(), (6, 7)])
+def test_round_with_the_end_token_ends_the_answer_once(last):
+    """It may have no other token, and no round follows it."""
+    record = RoundRecord(len(last), 3, "lookup", (1,) * len(last), ended=True)
+    calls = Calls([part([5], RoundRecord(1)), part(last, record)])
     target = InsideTarget(calls, 0, "{}", lambda _: None)
     rounds = [*stream_target(Context(PROMPT, 10), target)]
-    assert [(each.tokens, each.ended) for each in rounds] == [((5,), False), ((), True)]
+    assert [(each.tokens, each.ended) for each in rounds] == [((5,), False), (last, True)]
 
 
 def test_closing_the_stream_early_stops_the_engine():

@@ -65,6 +65,8 @@ class Request:
     data: NewRequestData
     text: list[int]
     num_prompt_steps: int = 1
+    num_waiting: int = 0
+    """Steps for which a preempted request waits."""
     generated: list[int] = field(default_factory=list)
     drafts: list[int] = field(default_factory=list)
     verified: list[int] = field(default_factory=list)
@@ -105,7 +107,7 @@ class ModelRunner:
     def execute_model(self, scheduler_output: SchedulerOutput) -> None:
         assert isinstance(scheduler_output, SchedulerOutput)
         self._scheduled = scheduler_output
-        self.input_batch.req_ids = [*self._core.running]
+        self.input_batch.req_ids = self._core.scheduled()
 
     def sample_tokens(self, grammar_output: None) -> ModelRunnerOutput:
         assert grammar_output is None
@@ -159,18 +161,22 @@ class EngineCore:
         num_prompt_steps: int = 1,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Add a request; without `options` it is one that does not come from us."""
-        extra = None if options is None else {"specdec": {"id": f"our-{name}", **options}}
-        params = SamplingParams(max_tokens or len(text), 0, {end_id}, extra)
+        """Add a request with these drafting options."""
+        limit = max_tokens or len(text)
+        extra = {"specdec": {**(options or {}), "max_tokens": limit, "id": f"our-{name}"}}
+        params = SamplingParams(limit, 0, {end_id}, extra)
         data = NewRequestData(name, [*prompt], params)
         self.running[name] = Request(data, [*text], num_prompt_steps)
         self._new.append(name)
 
     def preempt(self, name: str) -> None:
-        """Let a request be read again, as vLLM does when the KV cache is full."""
-        self.running[name].num_prompt_steps = 1
+        """Let a request wait for two steps and then be read again, as vLLM does for lack of cache.
+
+        It is not among the new requests then.
+        """
+        self.running[name].num_prompt_steps = 4
+        self.running[name].num_waiting = 2
         self.running[name].drafts = []
-        self._new.append(name)
 
     def abort(self, name: str) -> None:
         self.ended[name] = self.running.pop(name)
@@ -188,6 +194,8 @@ class EngineCore:
         for name in [name for name, each in self.running.items() if each.has_ended]:
             self.abort(name)
         found = self.runner.take_draft_token_ids()
+        if found is None:
+            return
         assert isinstance(found, DraftTokenIds)
         for name, tokens in zip(found.req_ids, found.draft_token_ids, strict=True):
             assert isinstance(tokens, list)
@@ -200,6 +208,13 @@ class EngineCore:
         while self.running:
             self.step()
         self.step()
+
+    def scheduled(self) -> list[str]:
+        """Return the ids of the requests in the step, without those that wait."""
+        found = [name for name, each in self.running.items() if not each.num_waiting]
+        for each in self.running.values():
+            each.num_waiting = max(0, each.num_waiting - 1)
+        return found
 
     def verify(self, name: str, draft: list[int]) -> list[int]:
         request = self.running[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,25 @@ from specdec.settings.drafters import DrafterSettings
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.token_ids import TokenIds
+
+
+def usable_drafters(options: DraftingOptions, known: Sequence[DrafterId]) -> list[DrafterId]:
+    """Return the drafters that a request in an engine's batch may use, best first.
+
+    `known` are all drafters of the server. `tree` and `auto` leave out those that do not work in
+    such an engine. Raises InvalidRequestError for an unknown drafter, and UnsupportedError if the
+    request names one that does not work.
+    """
+    asked = read_drafter(options.drafter, known)
+    routed = next((each for each in known if each.name == options.task_drafter), None)
+    has_prediction = bool(options.prediction)
+    allowed = allowed_drafters(asked, known, routed, has_prediction=has_prediction)
+    drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
+    if (asked.members or asked.name == VOTE) and len(drafters) < max(1, len(allowed)):
+        raise UnsupportedError(
+            f"this engine takes copy drafters and its own head only; given {asked.name!r}"
+        )
+    return drafters
 
 
 class RequestDrafterBuilder:
@@ -54,22 +74,12 @@ class RequestDrafterBuilder:
     def build(self, options: DraftingOptions, prompt: TokenIds, clock: RoundClock) -> Drafter:
         """Return the drafter of a request; without speculation it only measures the target.
 
-        `tree` and `auto` leave out the drafters that do not work in such an engine. Raises
-        InvalidRequestError for an unknown drafter, and UnsupportedError if the request names one
-        that does not work.
+        Raises the errors of `usable_drafters`.
         """
-        asked = read_drafter(options.drafter, self._settings.ids)
+        drafters = usable_drafters(options, self._settings.ids)
         if options.num_draft_tokens == 0:
             return self._steered([], options, prompt, clock, is_fixed=True)
-        routed = self._by_name.get(options.task_drafter)
-        has_prediction = bool(options.prediction)
-        allowed = allowed_drafters(asked, self._settings.ids, routed, has_prediction=has_prediction)
-        drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
-        if (asked.members or asked.name == VOTE) and len(drafters) < max(1, len(allowed)):
-            raise UnsupportedError(
-                f"this engine takes copy drafters and its own head only; given {asked.name!r}"
-            )
-        is_fixed = asked.name != AUTO
+        is_fixed = options.drafter != AUTO
         if not is_fixed or len(drafters) < 2 or any(each.is_head for each in drafters):
             return self._steered(drafters, options, prompt, clock, is_fixed=is_fixed)
         return FirstProposal([self._free_drafter(each, options, prompt) for each in drafters])

@@ -91,7 +91,7 @@ class BatchRequest:
         """
         if not (step.tokens or step.ended):
             return None
-        # The draft that follows the prompt comes unasked.
+        # No proposal has asked for the draft that follows the prompt.
         num_own = len(step.own_draft) if self.is_reading else self._proposed.num_next or 0
         self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL

@@ -28,11 +28,15 @@ LIMITS = ("max_draft_len", "max_seq_len")
 def check_repository(repository: Path, settings: OrchestratorSettings, vocab_size: int) -> None:
     """Compare a repository and its orchestrator's settings with its manifest.
 
-    `vocab_size` is that of the model whose tokenizer is used, in tokens. Without a manifest nothing
-    is checked. Raises ConfigurationError with all mismatches.
+    `vocab_size` is that of the model whose tokenizer is used, in tokens. Without a manifest only
+    the settings of a target with drafters inside are compared. Raises ConfigurationError with all
+    mismatches, those of such settings first.
     """
     if settings.engines.has_drafters_inside:
-        _check_inside(repository / settings.engines.target, settings)
+        inside = list(_inside(repository / settings.engines.target, settings))
+        if inside:
+            listed = "\n".join(f"- {each}" for each in inside)
+            raise ConfigurationError(f"the drafters run in {settings.engines.target}:\n{listed}")
     manifest = load_manifest(repository)
     if manifest is None:
         return
@@ -52,13 +56,13 @@ def check_repository(repository: Path, settings: OrchestratorSettings, vocab_siz
         )
 
 
-def _check_inside(target: Path, settings: OrchestratorSettings) -> None:
-    """Raise ConfigurationError if a target with drafters inside has other settings of drafters."""
+def _inside(target: Path, settings: OrchestratorSettings) -> Iterator[str]:
+    """Yield the settings of drafters and controller that a target with drafters inside has not."""
     given = _parameters(target)
     if not given:
+        yield f"no parameters are found in {target / 'config.pbtxt'}: write each on one line"
         return
-    config = {"name": target.name, "parameters": given}
-    inside = read_parameters(VllmModelSettings, config)
+    inside = read_parameters(VllmModelSettings, {"name": target.name, "parameters": given})
     pairs = (
         (settings.drafters, inside.drafters),
         (settings.control.controller, inside.control.controller),
@@ -68,10 +72,7 @@ def _check_inside(target: Path, settings: OrchestratorSettings) -> None:
             values = getattr(ours, field.name), getattr(theirs, field.name)
             if values[0] != values[1]:
                 name = field.metadata.get("name") or field.name
-                raise ConfigurationError(
-                    f"{name} is {values[0]!r} in specdec and {values[1]!r} in {target.name}, in "
-                    "which the drafters run; make both equal"
-                )
+                yield f"{name} is {values[0]!r} in specdec and {values[1]!r} there; make both equal"
 
 
 def _of_served_versions(repository: Path, manifest: Manifest) -> Manifest:

@@ -56,8 +56,7 @@ class InsideTarget:
                 first = 0
                 for record in part.drafting.rounds:
                     after = first + record.num_tokens
-                    # A round without tokens confirmed only the end token.
-                    has_ended = not record.num_tokens
+                    has_ended = record.ended
                     yield Verification(
                         part.tokens[first:after],
                         has_ended,

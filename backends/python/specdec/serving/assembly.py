@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,7 @@ def _load(
     engines = PlacedEngines(config, here)
     weights = ServedWeights(settings, engines)
     metrics = MetricsRecorder(labels)
-    control = settings.control
-    if settings.engines.has_drafters_inside:
-        # The controller runs there, and keeps its own files.
-        control = replace(control, state_file="", profile="")
-    plane = _control_plane(control, metrics, weights, here)
+    plane = _control_plane(settings.control, metrics, weights, here)
     reports = DrafterReports(metrics, plane.controller, settings.drafters.ids)
     log = settings.prompt_log
     log_folder = (here / log.directory).resolve()

@@ -84,5 +84,5 @@ class TritonPythonModel:
         in_flight.trace.end(outcome)
         if job is not None:
             parts.plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == OK)
-            if outcome == OK:
+            if outcome == OK and job.engines.drafter is not None:
                 parts.drafters.remember(job.request.tenant, tokens)

@@ -36,7 +36,7 @@ class RequestContext:
 
     @property
     def band(self) -> str:
-        """See band_of."""
+        """The label under which the request's acceptance is measured: see `band_of`."""
         return band_of(self.request.sampling, self.sampling)
 
 

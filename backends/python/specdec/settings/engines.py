@@ -13,10 +13,9 @@ from specdec.settings.parameters import parameter, parsed
 KINDS = CONTRACT, LLMAPI, INSIDE = "contract", "llmapi", "drafters_inside"
 """Values of `engine_kind`."""
 
-EXTENSIONS = SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS, BATCH_INVARIANT = (
-    *("shared_sampler", "draft_logits"),
-    *("receipts", "batch_invariant"),
-)
+SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
+RECEIPTS, BATCH_INVARIANT = "receipts", "batch_invariant"
+EXTENSIONS = SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS, BATCH_INVARIANT
 """Names that `engine_extensions` may list."""
 
 
@@ -71,6 +70,11 @@ class CalledEngineSettings:
         if self.has_receipts and not self.is_llmapi:
             raise ConfigurationError(
                 f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
+            )
+
+        if self.is_batch_invariant and not self.has_drafters_inside:
+            raise ConfigurationError(
+                f"engine_extensions has {BATCH_INVARIANT}, which is for engine_kind = {INSIDE}"
             )
 
     @property

@@ -9,7 +9,7 @@ from specdec.errors import ConfigurationError
 from specdec.settings.admission import AdmissionSettings
 from specdec.settings.control import ControlPlaneSettings
 from specdec.settings.drafters import DrafterSettings
-from specdec.settings.engines import LLMAPI, CalledEngineSettings
+from specdec.settings.engines import INSIDE, LLMAPI, CalledEngineSettings
 from specdec.settings.lists import check_known, item_error
 from specdec.settings.prompt_log import PromptLogSettings
 from specdec.settings.tasks import TaskSettings
@@ -39,6 +39,12 @@ class OrchestratorSettings:
             raise ConfigurationError(
                 f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
                 "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
+            )
+        files = (self.control.state_file, self.control.profile)
+        if engines.has_drafters_inside and any(files):
+            raise ConfigurationError(
+                f"with engine_kind = {INSIDE} the controller runs in {engines.target}: set "
+                "control_state_file and control_profile there"
             )
         self._check_task_drafters()
         models = sorted({engines.target, *drafters.draft_models})

@@ -16,6 +16,17 @@ OWN_METHODS = ("eagle3", "eagle", "draft_model", "mtp", "dflash")
 """Methods of vLLM's own drafters that `vllm_drafter` may name."""
 
 
+OUR_ARGUMENTS = (
+    *("model", "dtype", "max_model_len", "max_num_seqs"),
+    *("speculative_config", "worker_extension_cls", "async_scheduling"),
+)
+"""Arguments of AsyncEngineArgs that follow from other parameters, or from how our drafters work."""
+
+ONE_ONLY = ("data_parallel_size", "pipeline_parallel_size")
+"""Arguments that must be 1 in an engine that verifies draft tokens: our drafters see the batch of
+one scheduler, and with several stages vLLM begins a step before it has the draft tokens."""
+
+
 def read_json_object(parameter: str, text: str) -> Mapping[str, Any]:
     """Return a JSON object; an empty text is an empty object. Raises ConfigurationError."""
     try:
@@ -74,6 +85,16 @@ class VllmModelSettings:
                 "a vLLM engine calls no draft model; tensorrt_llm_draft_model_name must be empty, "
                 f"given {self.drafters.draft_models[0]!r}"
             )
+        if taken := [name for name in OUR_ARGUMENTS if name in self.engine_args]:
+            raise ConfigurationError(
+                f"vllm_engine_args may not have {taken[0]!r}, which other parameters decide"
+            )
+        for name in ONE_ONLY:
+            if self.max_draft_len and self.engine_args.get(name, 1) != 1:
+                raise ConfigurationError(
+                    f"{name} in vllm_engine_args must be 1 in an engine that verifies draft "
+                    f"tokens; given {self.engine_args[name]!r}"
+                )
         if self.max_draft_len == 0 and self.vllm_drafter:
             raise ConfigurationError("vllm_drafter needs a max_draft_len of at least 1; given 0")
 

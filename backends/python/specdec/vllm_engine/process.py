@@ -11,9 +11,10 @@ from typing import Any
 
 
 def prepared_vllm(kv_cache_gib: int) -> Any:
-    """Import vLLM, and return the package. Variables that the operator has set are kept.
+    """Import vLLM, and return the package.
 
-    `kv_cache_gib` is the size of the KV cache on a CPU; 0 leaves it to vLLM.
+    Environment variables for speed and size that the operator has set are kept. `kv_cache_gib` is
+    the size of the KV cache on a CPU; 0 leaves it to vLLM.
     """
     # Triton starts Python without a locale, so that it reads text files as ASCII; vLLM's have more.
     locale.setlocale(locale.LC_CTYPE, "C.UTF-8")

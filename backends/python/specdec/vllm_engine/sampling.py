@@ -48,5 +48,5 @@ def sampling_arguments(task: Task, drafting: dict[str, Any], *, has_drafts: bool
         "ignore_eos": True,
         "stop_token_ids": [] if task.end_id is None else [task.end_id],
         "detokenize": False,
-        "extra_args": {OPTIONS: {"id": task.request_id, **drafting}},
+        "extra_args": {OPTIONS: {**drafting, "id": task.request_id}},
     }

@@ -15,7 +15,7 @@ from specdec.batch_drafting.batch_drafter import BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
-from specdec.deployment.freshness import fingerprint_of
+from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.machine import machine
 from specdec.drafting.copying.suffix import Memory
 from specdec.errors import SpecdecError
@@ -28,7 +28,7 @@ from specdec.steering.load import Load
 from specdec.steering.state_file import StateFile
 from specdec.vllm_engine.reports import ReportSender
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("vllm.specdec")
 
 REPORT_PERIOD_S = 1.0
 """Least seconds between two reports on a task."""
@@ -45,8 +45,8 @@ class NewRequest:
     min_tokens: int
     end_ids: frozenset[int]
     """Tokens that end the answer."""
-    options: Mapping[str, Any] | None
-    """The request's id under `id`, and its drafting options; None if it does not come from us."""
+    options: Mapping[str, Any]
+    """The request's id under `id`, and its drafting options."""
 
 
 @dataclass(slots=True)
@@ -104,15 +104,12 @@ class StepDrafting:
             load,
             settings.draft_budget_ms / 1000,
             remember=memory.learn,
-            report_failure=self._failed,
+            report_failure=self.failed,
         )
         self._kept = _kept(self.controller, settings, version_directory)
         self._reports = reports
         self._failures: list[tuple[str, str]] = []
         self._running: dict[str, _Running] = {}
-        self._others: set[str] = set()
-        """Running requests that do not come from us."""
-        self._max_draft_len = settings.max_draft_len
         self._num_scheduled: Mapping[str, int] = {}
         self._ended_tasks: set[str] = set()
         self._reported_s: dict[str, float] = {}
@@ -137,7 +134,7 @@ class StepDrafting:
             self._end(step_id)
         for each in new:
             self._begin(each)
-        wanted = [self.num_own_draft, self._max_draft_len if self._others else None]
+        wanted = [self.num_own_draft]
         wanted += [each.num_after_prompt for each in self._running.values() if each.is_reading]
         self.num_own_draft = max((each for each in wanted if each is not None), default=None)
 
@@ -149,8 +146,7 @@ class StepDrafting:
     ) -> list[list[int]]:
         """Take the tokens of a step, and return the draft tokens for the next one.
 
-        `own_drafts` has the draft tokens of the engine's own drafter by id. Requests that do not
-        come from us keep them.
+        `own_drafts` has the draft tokens of the engine's own drafter by id.
         """
         ours: list[_Running] = []
         steps: list[RequestStep] = []
@@ -181,10 +177,7 @@ class StepDrafting:
                 if confirmed is not None
             }
         )
-        return [
-            drafts.get(each, []) if each in self._running else list(own_drafts.get(each, ()))
-            for each in step_ids
-        ]
+        return [drafts.get(each, []) for each in step_ids]
 
     def close(self) -> None:
         """End the drafters, and write the controller's state file a last time."""
@@ -193,28 +186,20 @@ class StepDrafting:
         self._reports.close()
 
     def _begin(self, new: NewRequest) -> None:
-        if new.step_id in self._running:
-            return  # It was preempted, and is read again.
-        if new.options is None:
-            self._others.add(new.step_id)
-            return
         given = dict(new.options)
         request_id = given.pop("id")
-        try:
-            options = DraftingOptions.from_json({**given, "max_tokens": new.max_tokens})
-        except SpecdecError as error:
-            self._failed(str(given.get("drafter")), error)
-            options = DraftingOptions(new.max_tokens, num_draft_tokens=0)
+        options = DraftingOptions.from_json(given)
         asked = options.num_draft_tokens
         num_own = None if options.drafter == NONE or asked == 0 else asked or self._head_length
         self._running[new.step_id] = _Running(new, request_id, options.task, num_own)
         self._batch.begin(new.step_id, np.asarray(new.prompt, dtype=np.int32), options)
 
     def _end(self, step_id: str) -> None:
-        self._others.discard(step_id)
         running = self._running.pop(step_id, None)
         if running is not None:
-            self._batch.end(step_id, is_complete=running.is_complete)
+            # vLLM ends an answer by a stop word as it ends a cancelled one. What there is of either
+            # is worth learning from.
+            self._batch.end(step_id, is_complete=not running.is_reading)
             self._ended_tasks.add(running.task)
 
     def _report(self, rounds: Mapping[str, Any]) -> None:
@@ -230,7 +215,8 @@ class StepDrafting:
                 tasks[task] = report.to_json()
         self._reports.send({"rounds": rounds, "tasks": tasks, "failures": failures})
 
-    def _failed(self, drafter: str, error: Exception) -> None:
+    def failed(self, drafter: str, error: Exception) -> None:
+        """Report a failure of a drafter, or of all under the name BATCH."""
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._failures.append((drafter, reason))
         logger.warning("drafter %s failed: %s", drafter, error)
@@ -244,8 +230,15 @@ def _kept(
     fingerprint = fingerprint_of(checkpoint) or str(settings.checkpoint_dir)
     signature = "|".join(("vllm", *settings.drafters.names, fingerprint))
 
+    def weights() -> dict[str, str]:
+        """Return the hash of the weights of vLLM's own drafter."""
+        folder, names = settings.vllm_drafter_dir, settings.drafters.heads
+        return dict.fromkeys(names, weights_of(version_directory / folder)) if folder else {}
+
     def state_file(name: str) -> StateFile | None:
-        return StateFile(version_directory / name, signature, machine()) if name else None
+        if not name:
+            return None
+        return StateFile(version_directory / name, signature, machine(), weights)
 
     return KeptMeasurements(
         controller,

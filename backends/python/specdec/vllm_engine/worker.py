@@ -11,12 +11,11 @@ import ctypes
 import json
 import logging
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from specdec.batch_drafting.batch_drafter import BATCH
 from specdec.errors import ConfigurationError
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
@@ -24,10 +23,15 @@ from specdec.vllm_engine.reports import ReportSender
 from specdec.vllm_engine.sampling import OPTIONS
 from specdec.vllm_engine.step_drafting import NewRequest, StepDrafting
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("vllm.specdec")
+
+Result = TypeVar("Result")
 
 HOOKS = ("execute_model", "sample_tokens", "take_draft_token_ids")
 """Methods of vLLM's model runner that are wrapped."""
+
+MAX_FAILURES = 3
+"""Failures of our drafters in a row after which they are left out of all later steps."""
 
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the signal that this process gets when its parent ends."""
@@ -59,8 +63,8 @@ class SpecdecWorker:
         """Start drafting; return the model runner's class, or "" in workers that draft nothing.
 
         `model_config` is Triton's model configuration as JSON; relative paths in it start at
-        `version_directory`. Raises ConfigurationError if this
-        version of vLLM lacks something that is needed.
+        `version_directory`. Raises ConfigurationError if this version of vLLM lacks something that
+        is needed.
         """
         _end_with_parent()
         if not _returns_tokens():
@@ -74,7 +78,7 @@ class SpecdecWorker:
         settings = read_parameters(VllmModelSettings, json.loads(model_config))
         reports = ReportSender(report_address)
         drafting = StepDrafting(settings, Path(version_directory), reports)
-        _hook(runner, drafting, may_skip=_is_alone())
+        _Hooks(runner, drafting, may_shorten=_is_alone()).install()
         self._specdec_drafting = drafting
         return type(runner).__name__
 
@@ -85,90 +89,115 @@ class SpecdecWorker:
             drafting.close()
 
 
-def _hook(runner: Any, drafting: StepDrafting, *, may_skip: bool) -> None:
-    """Wrap the runner's methods, so that each step's draft tokens come from `drafting`.
+class _Hooks:
+    """The wrapped methods of vLLM's model runner; the draft tokens of each step come from ours.
 
-    `may_skip`: whether vLLM's own drafter may be left out of a step. A failure of ours is logged,
-    and never fails a step.
+    A failure of our drafters never fails a step: it is logged and counted, the step goes on without
+    draft tokens, and after MAX_FAILURES in a row no step asks for any.
     """
-    begin, sample, take = (getattr(runner, name) for name in HOOKS)
-    has_own = not isinstance(runner.drafter, SpecdecProposer)
-    drafts: list[Any] = []
-    """The draft tokens of the last step, until vLLM takes them."""
 
-    @wraps(begin)
-    def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        scheduled = scheduler_output.scheduled_spec_decode_tokens
-        with _logging_failures("the beginning of a step"):
-            drafting.begin_step(
-                [_request(each) for each in scheduler_output.scheduled_new_reqs],
-                scheduler_output.finished_req_ids,
-                {name: len(tokens) for name, tokens in scheduled.items()},
-            )
-        if has_own and drafting.num_own_draft is not None:
+    def __init__(self, runner: Any, drafting: StepDrafting, *, may_shorten: bool) -> None:
+        """Take the methods as vLLM has them.
+
+        `may_shorten`: whether vLLM's own drafter may propose fewer tokens than configured, or none.
+        """
+        self._runner = runner
+        self._drafting = drafting
+        self._begin, self._sample, self._take = (getattr(runner, name) for name in HOOKS)
+        self._has_own = not isinstance(runner.drafter, SpecdecProposer)
+        self._may_shorten = may_shorten and self._has_own
+        self._num_failures = 0
+        self._drafts: Any = None
+        """The draft tokens of the last step, until vLLM takes them."""
+
+    def install(self) -> None:
+        """Replace the methods."""
+        runner = self._runner
+        runner.execute_model = self._execute_model
+        runner.sample_tokens = self._sample_tokens
+        runner.take_draft_token_ids = self._take_draft_token_ids
+        if self._may_shorten:
+            self._propose = runner.propose_draft_token_ids
+            runner.propose_draft_token_ids = self._propose_draft_token_ids
+
+    def _execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        self._attempt(self._begin_step, scheduler_output)
+        if self._may_shorten and self._drafting.num_own_draft is not None:
             # vLLM 0.32 reads here how many tokens its drafter proposes; others always the most.
             most = getattr(scheduler_output, "num_spec_tokens_to_schedule", 0)
-            wanted = max(1, drafting.num_own_draft)
+            wanted = max(1, self._drafting.num_own_draft)
             scheduler_output.num_spec_tokens_to_schedule = min(wanted, most)
-        return begin(scheduler_output, *args, **kwargs)
+        return self._begin(scheduler_output, *args, **kwargs)
 
-    @wraps(sample)
-    def sample_tokens(*args: Any, **kwargs: Any) -> Any:
-        output = sample(*args, **kwargs)
-        drafts.clear()
-        own = take()
-        drafts.append(own)
-        if getattr(output, "req_ids", None):
-            with _logging_failures("the end of a step"):
-                drafts[0] = _drafts(runner, drafting, output, own)
+    def _begin_step(self, scheduler_output: Any) -> None:
+        scheduled = scheduler_output.scheduled_spec_decode_tokens
+        self._drafting.begin_step(
+            [_request(each) for each in scheduler_output.scheduled_new_reqs],
+            scheduler_output.finished_req_ids,
+            {name: len(tokens) for name, tokens in scheduled.items()},
+        )
+
+    def _sample_tokens(self, *args: Any, **kwargs: Any) -> Any:
+        output = self._sample(*args, **kwargs)
+        own, step_ids = self._take(), list(getattr(output, "req_ids", None) or ())
+        self._drafts = None
+        if own is not None and step_ids:
+            found = self._attempt(self._end_step, output, own)
+            self._drafts = type(own)(step_ids, found or [[] for _ in step_ids])
         return output
 
-    @wraps(take)
-    def take_draft_token_ids() -> Any:
-        return drafts.pop() if drafts else None
+    def _end_step(self, output: Any, own: Any) -> list[list[int]]:
+        """Return the draft tokens of each request; `own` has those of vLLM's own drafter."""
+        step_ids = list(output.req_ids)
+        own_drafts: dict[str, Sequence[int]] = {}
+        if self._has_own:
+            own_drafts = dict(zip(own.req_ids, own.draft_token_ids, strict=True))
+        sampled = output.sampled_token_ids or [[] for _ in step_ids]
+        found = self._drafting.end_step(step_ids, sampled, own_drafts)
+        if self._has_own and not _are_beginnings(found, step_ids, own_drafts):
+            # The probabilities from which vLLM's drafter drew its tokens do not fit copied ones.
+            # Without them, vLLM takes each draft token as certain, which is right for any.
+            self._runner._draft_probs = None  # noqa: SLF001 - vLLM has no other way
+        self._num_failures = 0
+        return found
 
-    runner.execute_model = execute_model
-    runner.sample_tokens = sample_tokens
-    runner.take_draft_token_ids = take_draft_token_ids
-    if has_own and may_skip:
-        _skip_own_drafts(runner, drafting)
+    def _take_draft_token_ids(self) -> Any:
+        drafts, self._drafts = self._drafts, None
+        return drafts
+
+    def _propose_draft_token_ids(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave vLLM's own drafter out of a step after which no request can use its draft.
+
+        The drafter then misses these tokens. Blocks of the prefix cache that hold them give later
+        requests worse drafts, but no other tokens.
+        """
+        if self._drafting.num_own_draft is not None:
+            return self._propose(*args, **kwargs)
+        return [[] for _ in self._runner.input_batch.req_ids]
+
+    def _attempt(self, action: Callable[..., Result], *args: Any) -> Result | None:
+        """Return the action's result; None if it fails, or if others failed before."""
+        if self._num_failures >= MAX_FAILURES:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:
+            self._num_failures += 1
+            self._drafting.failed(BATCH, error)
+            logger.exception("our drafters failed %d times in a row", self._num_failures)
+            return None
 
 
-def _skip_own_drafts(runner: Any, drafting: StepDrafting) -> None:
-    """Leave vLLM's own drafter out of steps after which no request can use its draft.
-
-    The drafter then misses these tokens. Blocks of the prefix cache that hold them give later
-    requests worse drafts, but no other tokens.
-    """
-    propose = runner.propose_draft_token_ids
-
-    @wraps(propose)
-    def propose_draft_token_ids(*args: Any, **kwargs: Any) -> Any:
-        if drafting.num_own_draft is not None:
-            return propose(*args, **kwargs)
-        return [[] for _ in runner.input_batch.req_ids]
-
-    runner.propose_draft_token_ids = propose_draft_token_ids
-
-
-def _drafts(runner: Any, drafting: StepDrafting, output: Any, own: Any) -> Any:
-    """Return the draft tokens of all requests in the batch, in the class of `own`.
-
-    `own` is vLLM's DraftTokenIds with the tokens of its own drafter, or None if this step can have
-    none.
-    """
-    step_ids = list(output.req_ids)
-    sampled = output.sampled_token_ids or [[] for _ in step_ids]
-    own_drafts = {} if own is None else dict(zip(own.req_ids, own.draft_token_ids, strict=False))
-    found = drafting.end_step(step_ids, sampled, own_drafts)
-    if any(
-        tokens != list(own_drafts.get(step_id, ()))[: len(tokens)]
+def _are_beginnings(
+    found: Sequence[Sequence[int]],
+    step_ids: Sequence[str],
+    own_drafts: Mapping[str, Sequence[int]],
+) -> bool:
+    """Return whether all drafts are beginnings of those of vLLM's own drafter."""
+    return all(
+        list(tokens) == list(own_drafts.get(step_id, ()))[: len(tokens)]
         for step_id, tokens in zip(step_ids, found, strict=True)
-    ):
-        # The probabilities from which vLLM's draft model drew its tokens do not fit copied ones.
-        # Without them, vLLM verifies each draft token as certain, which is right for any draft.
-        runner._draft_probs = None  # noqa: SLF001 - vLLM has no other way
-    return None if own is None else type(own)(step_ids, found)
+    )
 
 
 def _request(new: Any) -> NewRequest:
@@ -191,20 +220,12 @@ def _returns_tokens() -> bool:
 
 
 def _is_alone() -> bool:
-    """Return whether no other worker runs vLLM's own drafter in the same step."""
-    from vllm.distributed import get_tp_group  # noqa: PLC0415 - only in the worker
+    """Return whether no other worker runs vLLM's own drafter in step with this one."""
+    from vllm.distributed import get_world_group  # noqa: PLC0415 - only in the worker
 
-    return bool(get_tp_group().world_size == 1)
+    return bool(get_world_group().world_size == 1)
 
 
 def _end_with_parent() -> None:
     """Let the kernel end this process when the process that started it ends, however it does."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-@contextmanager
-def _logging_failures(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception:
-        logger.exception("our drafters failed in %s; it goes on without drafts", what)

@@ -41,20 +41,26 @@ def settings(model, kind):
     return read_parameters(kind, own_config({"name": model.name, "parameters": parameters}))
 
 
-def test_front_door_and_engine_agree_on_drafters(repository):
+def test_orchestrator_and_engine_agree_on_drafters(repository):
     """The same names and lengths are in both models, so that a request means the same in both."""
-    door = settings(repository / "specdec", OrchestratorSettings)
+    orchestrator = settings(repository / "specdec", OrchestratorSettings)
     engine = settings(repository / "target", VllmModelSettings)
-    assert door.engines.has_drafters_inside
-    assert door.drafters == engine.drafters
-    assert door.drafters.names == ("lookup", "suffix", "prediction", "eagle3", "eagle3_tree")
-    assert door.engines.max_draft_len == engine.max_draft_len
+    assert orchestrator.engines.has_drafters_inside
+    assert orchestrator.drafters == engine.drafters
+    assert orchestrator.drafters.names == (
+        "lookup",
+        "suffix",
+        "prediction",
+        "eagle3",
+        "eagle3_tree",
+    )
+    assert orchestrator.engines.max_draft_len == engine.max_draft_len
     assert engine.speculative_config("/head") == {
         "method": "eagle3",
         "num_speculative_tokens": 8,
         "model": "/head",
     }
-    check_repository(repository, door, VOCAB)
+    check_repository(repository, orchestrator, VOCAB)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +69,9 @@ def test_front_door_and_engine_agree_on_drafters(repository):
 def test_settings_that_differ_are_refused_by_name(repository, name, value):
     """Otherwise one of both would be ignored without a word."""
     set_parameters(repository / "target", **{name: value})
-    door = settings(repository / "specdec", OrchestratorSettings)
-    with pytest.raises(ConfigurationError, match=f"^configuration: {name} is .* in specdec and"):
-        check_repository(repository, door, VOCAB)
+    orchestrator = settings(repository / "specdec", OrchestratorSettings)
+    with pytest.raises(ConfigurationError, match=f"- {name} is .* in specdec and"):
+        check_repository(repository, orchestrator, VOCAB)
 
 
 def test_repository_starts_under_our_supervisor(repository):
@@ -75,14 +81,13 @@ def test_repository_starts_under_our_supervisor(repository):
 
 
 def test_devices_become_vllms_arguments():
-    """On a CPU only the block size is set; on GPUs the parallelism and the memory."""
+    """On a CPU the block size is set, on GPUs the parallelism."""
     pair = load_description(NAME)
     assert engine_arguments(pair) == {"block_size": 32}
     gpus = load_description("llama31_70b_8b")
     placement = Placement((0, 1, 2, 3), tensor_parallel=4)
     found = engine_arguments(replaced(gpus, placement))
-    assert found["tensor_parallel_size"] == 4
-    assert found["pipeline_parallel_size"] == 1
+    assert found == {"tensor_parallel_size": 4}
 
 
 def replaced(pair, placement):
