@@ -20,7 +20,7 @@ GPU_PYTHON ?= python3
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
-.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
+.PHONY: help setup demo test test-gpu test-vllm gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,7 +47,7 @@ demo: setup ## stream prompts with speculation on and off through a real tritons
 	$(BIN)/python -m specdec.loadtest.demo
 
 # --maxfail, because after a server hangs, each further test would wait for five minutes.
-PYTEST = $(BIN)/python -m pytest -m "not gpu" --maxfail=20
+PYTEST = $(BIN)/python -m pytest -m "not gpu and not vllm" --maxfail=20
 
 ifeq ($(PYTEST_ARGS),)
 test: setup ## run the tests, the live-server ones included
@@ -58,6 +58,9 @@ else
 test: setup
 	$(PYTEST) $(PYTEST_ARGS)
 endif
+
+test-vllm: setup $(VLLM)/.project ## run the tests that need vLLM's CPU build
+	VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest -m vllm tests/server $(PYTEST_ARGS)
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)

@@ -40,7 +40,8 @@ class TritonServer:
 
     Ports of 0, the default, are replaced by free ones. The server ends with `stop()`, with the
     context, or when this process dies in any way. Its processes run in `working_directory`, by
-    default the caller's, and leave core files there.
+    default the caller's, and leave core files there. `python` runs it, by default the caller's; the
+    packages of its environment are the server's.
 
     Attributes:
         settings: the settings of the server, with the ports that it uses.
@@ -64,7 +65,9 @@ class TritonServer:
         trace_url: str = "",
         admin_key_file: Path | None = None,
         extra_args: tuple[str, ...] = (),
+        python: Path = Path(sys.executable),
     ) -> None:
+        self._python = python
         self._wanted = ServeSettings(
             model_repository=Path(model_repository or default_model_repository()).resolve(),
             http_port=http_port,
@@ -184,7 +187,7 @@ class TritonServer:
 
     def _popen(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         settings = self.settings
-        command = [sys.executable, "-m", "specdec", "serve"]
+        command = [str(self._python), "-m", "specdec", "serve"]
         command += ["--model-repository", str(settings.model_repository)]
         for kind, port in settings.ports.items():
             command += [f"--{kind}-port", str(port)]

@@ -208,7 +208,7 @@ def _request(new: Any) -> NewRequest:
         params.max_tokens,
         params.min_tokens,
         frozenset(params.all_stop_token_ids),
-        (params.extra_args or {}).get(OPTIONS),
+        params.extra_args[OPTIONS],
     )
 
 
