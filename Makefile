@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 # The engine of `make serve`: ours, or vllm (docs/engines.md).
 ENGINE ?= torch
 VLLM ?= .venv-vllm
-VLLM_REQUIREMENTS := backends/python/specdec/vllm_engine/requirements.txt
+VLLM_REQUIREMENTS := backends/python/specdec/batch_engines/vllm/requirements.txt
 # Options for pytest, for example: make test PYTEST_ARGS="tests/unit -k loop"
 PYTEST_ARGS ?=
 

@@ -35,7 +35,7 @@ def drafter_names(pair: PairDescription) -> list[str]:
         return []
     own = pair.self_speculation
     heads = [own.mode] if own is not None and pair.engine in (TORCH, VLLM) else []
-    if pair.engine == VLLM:
+    if pair.has_drafters_inside:
         return [*COPY_DRAFTERS, *heads]
     return [*(draft.name for draft in pair.drafts), *COPY_DRAFTERS, *heads]
 
@@ -51,7 +51,7 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
             )
     yield from _check_tasks(pair, [name for name in known if name != PREDICTION])
     named = {*pair.speculation.drafters, *(name for _, name in pair.tasks)}
-    if pair.engine not in (LLMAPI, VLLM):
+    if pair.engine != LLMAPI and not pair.has_drafters_inside:
         for draft in pair.drafts:
             if draft.name not in named:
                 yield warning(
@@ -84,7 +84,7 @@ def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding
         yield error(
             "mode",
             f"[self_speculation]: a {pair.engine} engine has no mode {own.mode!r}",
-            f"one of: {', '.join(possible)}; or another kind of engine",
+            f"one of: {', '.join(possible) or 'none'}; or another kind of engine",
         )
         return
     if pair.engine == TENSORRTLLM:
@@ -169,11 +169,12 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
         if own is None:
             yield note("off", "no [self_speculation]: this llmapi engine does not speculate")
         return
-    if pair.engine == VLLM and pair.drafts and (own is None or own.mode != "draft_model"):
+    if pair.has_drafters_inside and pair.drafts and (own is None or own.mode != "draft_model"):
         yield error(
             "mode",
-            "a vllm engine calls no draft model outside it",
-            'add [self_speculation] mode = "draft_model", and the draft runs inside it',
+            f"a {pair.engine} engine calls no draft model outside it",
+            'add [self_speculation] mode = "draft_model" to a vllm pair, and the draft runs inside '
+            "the engine; or leave the draft out",
         )
     if not pair.speculation.drafters and own is None:
         yield warning(

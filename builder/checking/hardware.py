@@ -9,7 +9,6 @@ from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
-    VLLM,
     EngineDescription,
     PairDescription,
 )
@@ -100,7 +99,7 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
         return
     if pair.engine == TENSORRTLLM:
         yield from _check_kv_cache(pair, engine)
-    if pair.engine in (LLMAPI, VLLM):
+    if pair.engine == LLMAPI or pair.has_drafters_inside:
         yield from _check_loaded_precision(pair.engine, engine)
     if pair.gpu is None:
         return

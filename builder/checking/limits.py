@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, note, warning
-from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, VLLM, PairDescription
+from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
 from specdec.drafting.names import COPY_DRAFTERS
 
 
@@ -110,7 +110,8 @@ def _check_draft_length(
 def _check_rows(pair: PairDescription) -> Iterator[Finding]:
     limits = pair.limits
     rows = limits.max_batch_size * (limits.max_draft_len + 1)
-    if pair.engine in (TORCH, VLLM):  # their schedulers spread rows over several passes
+    # The schedulers of these engines spread rows over several passes.
+    if pair.engine == TORCH or pair.has_drafters_inside:
         return
     if limits.max_num_tokens < rows:
         yield error(

@@ -11,6 +11,7 @@ from specdec.builder.checking.check import Report
 from specdec.builder.checking.findings import ERROR, SEVERITIES, WARNING
 from specdec.builder.description import (
     LLMAPI,
+    LLMAPI_DRAFTS,
     TENSORRTLLM,
     VLLM,
     EngineDescription,
@@ -159,7 +160,7 @@ def _shares(report: Report) -> str:
         return ""
     if report.pair.engine == VLLM:
         return "KV cache: vLLM takes what is left of its share of the memory"
-    if report.pair.engine == LLMAPI:
+    if report.pair.engine in (LLMAPI, LLMAPI_DRAFTS):
         (share,) = report.shares
         return f"KV cache: {share.fraction:g} of the free memory, about {share.max_tokens:,} tokens"
     rows: list[Sequence[str]] = [

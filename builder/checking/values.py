@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error
-from specdec.builder.description import TORCH, VLLM, EngineDescription, PairDescription
+from specdec.builder.description import (
+    LLMAPI_DRAFTS,
+    TORCH,
+    VLLM,
+    EngineDescription,
+    PairDescription,
+)
 from specdec.builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
 from specdec.builder.description.pair import ENGINES, MODES
 from specdec.builder.description.shape import ARCHITECTURES
@@ -88,6 +94,12 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
             f"{name}: an instance takes tensor_parallel × pipeline_parallel = "
             f"{placement.world_size} GPUs; {len(devices)} given",
             f"name {placement.world_size} GPUs, or a multiple for several instances",
+        )
+    if pair.engine == LLMAPI_DRAFTS and len(devices) > 1:
+        yield error(
+            "devices",
+            f"{name}: our drafters run in an llmapi-drafts engine on one GPU; given {len(devices)}",
+            "name one GPU, or serve the model by vLLM (engine = \"vllm\")",
         )
     if pair.engine == VLLM and (len(placement.instances) > 1 or placement.pipeline_parallel > 1):
         yield error(

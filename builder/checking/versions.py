@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, warning
-from specdec.builder.description import LLMAPI, TENSORRTLLM, PairDescription
+from specdec.builder.description import LLMAPI, LLMAPI_DRAFTS, TENSORRTLLM, PairDescription
 
 VERSION_OF = {
     "24.10": "0.14.0", "24.11": "0.15.0", "24.12": "0.16.0", "25.01": "0.17.0",
@@ -31,7 +31,7 @@ FAULTY = ("26.04", "26.05", "26.06")
 
 def check_versions(pair: PairDescription) -> Iterator[Finding]:
     """Check the TensorRT-LLM version, the container, and whether they belong together."""
-    if pair.engine not in (TENSORRTLLM, LLMAPI):
+    if pair.engine not in (TENSORRTLLM, LLMAPI, LLMAPI_DRAFTS):
         return
     version, container = pair.runtime.version, pair.runtime.container
     if _parsed(version) is None:

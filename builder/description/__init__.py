@@ -8,6 +8,7 @@ from specdec.builder.description.engine import EngineDescription, Placement, Pre
 from specdec.builder.description.loading import known_pairs, load_description
 from specdec.builder.description.pair import (
     LLMAPI,
+    LLMAPI_DRAFTS,
     TENSORRTLLM,
     TORCH,
     VLLM,
@@ -23,6 +24,7 @@ from specdec.builder.description.shape import ModelShape
 
 __all__ = [
     "LLMAPI",
+    "LLMAPI_DRAFTS",
     "TENSORRTLLM",
     "TORCH",
     "VLLM",

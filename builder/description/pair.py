@@ -7,13 +7,17 @@ from pathlib import Path
 
 from specdec.builder.description.engine import EngineDescription
 
-ENGINES = TORCH, TENSORRTLLM, LLMAPI, VLLM = "torch", "tensorrtllm", "llmapi", "vllm"
+TORCH, TENSORRTLLM, LLMAPI = "torch", "tensorrtllm", "llmapi"
+VLLM, LLMAPI_DRAFTS = "vllm", "llmapi-drafts"
+ENGINES = (TORCH, TENSORRTLLM, LLMAPI, VLLM, LLMAPI_DRAFTS)
+"""Values of `engine`. In the last two, our drafters run inside the engine."""
 
 MODES_OF = {
     TORCH: ("eagle3", "medusa"),
     TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
     LLMAPI: ("eagle3", "ngram", "draft_target"),
     VLLM: ("eagle3", "draft_model", "mtp", "dflash"),
+    LLMAPI_DRAFTS: (),
 }
 """Modes of [self_speculation] that each kind of engine has."""
 MODES = tuple(dict.fromkeys(mode for modes in MODES_OF.values() for mode in modes))
@@ -176,7 +180,12 @@ class PairDescription:
         return self.engine == LLMAPI or (self.engine == TENSORRTLLM and has_own_mode)
 
     @property
+    def has_drafters_inside(self) -> bool:
+        """Whether our drafters run inside the target's engine."""
+        return self.engine in (VLLM, LLMAPI_DRAFTS)
+
+    @property
     def served_engines(self) -> tuple[EngineDescription, ...]:
         """The engines that are Triton models; only the target if it drafts or speculates inside."""
-        drafts_inside = self.speculates_inside or self.engine == VLLM
+        drafts_inside = self.speculates_inside or self.has_drafters_inside
         return (self.target,) if drafts_inside else self.engines

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specdec.builder.description import LLMAPI, PairDescription
+from specdec.builder.description import LLMAPI, LLMAPI_DRAFTS, PairDescription
 from specdec.builder.memory.plan import DeviceMemory, MemoryPlan
 
 DEFAULT_FRACTION = 0.9
@@ -56,7 +56,7 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
     devices = [each for each in plan.devices if each.capacity is not None]
     if not devices or not plan.fits:
         return ()
-    default = DEFAULT_FRACTION if pair.engine == LLMAPI else None
+    default = DEFAULT_FRACTION if pair.engine in (LLMAPI, LLMAPI_DRAFTS) else None
     given = {each.engine: each.fraction or default for device in devices for each in device.engines}
     tokens: dict[str, int] = {}
     for device in devices:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specdec.builder.checking.options import add_pair_options, checked_pair
-from specdec.builder.description import TORCH, VLLM, PairDescription
+from specdec.builder.description import TORCH, PairDescription
 from specdec.builder.description.loading import pair_file
 from specdec.builder.importing.packages import CACHE
 from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
@@ -94,7 +94,7 @@ def _planned(
     Without weights a repository is rendered in moments, so it is, to show the sizes. With those of
     torch engines it takes minutes, so then only paths are shown.
     """
-    if pair.engine in (TORCH, VLLM):
+    if pair.engine == TORCH or pair.has_drafters_inside:
         check_options(pair, output, options)
         yield from (str(output / path) for path in planned_paths(pair, options.colocated))
         return

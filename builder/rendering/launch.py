@@ -65,7 +65,7 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     With `starts_ranks`, mpirun starts every rank and each engine is told which ranks are its own.
     This is for machines where MPI may not spawn processes (Slurm, Kubernetes across nodes).
     """
-    if pair.engine in (TORCH, VLLM):
+    if pair.engine == TORCH or pair.has_drafters_inside:
         return _supervised(pair)
     image = pair.runtime.image
     if pair.engine != TENSORRTLLM:
@@ -95,8 +95,9 @@ def _supervised(pair: PairDescription) -> Launch:
     if pair.engine == TORCH:
         return Launch("Runs wherever the package specdec is installed.", command)
     if pair.gpu is None:
-        return Launch("Runs wherever vLLM and the package specdec are installed.", command)
-    return Launch(f"Runs inside {pair.runtime.vllm_image}.", command, _visible(pair))
+        return Launch(f"Runs wherever {pair.engine} and specdec are installed.", command)
+    image = pair.runtime.vllm_image if pair.engine == VLLM else pair.runtime.image
+    return Launch(f"Runs inside {image}, with specdec installed.", command, _visible(pair))
 
 
 def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:

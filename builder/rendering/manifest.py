@@ -13,6 +13,7 @@ from pathlib import Path
 from specdec import __version__
 from specdec.builder.description import (
     LLMAPI,
+    LLMAPI_DRAFTS,
     TENSORRTLLM,
     TORCH,
     EngineDescription,
@@ -38,6 +39,8 @@ from specdec.errors import ConfigurationError
 RECORDED = ("checkpoint", "checkpoints", "head", "engine")
 """Folders of a model whose files are recorded, because they are not edited by hand. Parameters in
 config.pbtxt are compared by meaning when the server loads, not by bytes."""
+WITH_TENSORRT_LLM = (TENSORRTLLM, LLMAPI, LLMAPI_DRAFTS)
+"""Kinds of engines of which the release of TensorRT-LLM is recorded."""
 COLOCATED = Path("specdec") / "checkpoints"
 """Folder in a repository with the weights of colocated engines."""
 
@@ -80,7 +83,7 @@ def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> 
         max_seq_len=pair.limits.max_seq_len,
         engines={each.name: _engine(pair, each, repository) for each in engines},
         files=recorded_files(repository),
-        tensorrt_llm=pair.runtime.version if pair.engine in (TENSORRTLLM, LLMAPI) else "",
+        tensorrt_llm=pair.runtime.version if pair.engine in WITH_TENSORRT_LLM else "",
         container="" if pair.engine == TORCH else pair.runtime.container,
         gpu=pair.gpu.name if pair.gpu else "",
         compute_capability=pair.gpu.compute_capability if pair.gpu else 0,

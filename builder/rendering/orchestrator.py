@@ -11,7 +11,6 @@ from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
-    VLLM,
     EngineDescription,
     PairDescription,
 )
@@ -38,7 +37,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         parameters["tensorrt_llm_version"] = pair.runtime.version
     if pair.engine == LLMAPI:
         parameters["engine_kind"] = "llmapi"
-    if pair.engine == VLLM:
+    if pair.has_drafters_inside:
         parameters["engine_kind"] = "drafters_inside"
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
@@ -85,6 +84,6 @@ def _extensions(pair: PairDescription) -> str:
         return "shared_sampler"
     if pair.engine == LLMAPI:
         return "receipts"
-    if pair.engine == VLLM:
+    if pair.has_drafters_inside:
         return ""
     return "draft_logits" if pair.speculation.draft_logits else ""

@@ -26,6 +26,7 @@ from specdec.builder.memory import KvShare, kv_shares, plan_memory
 from specdec.builder.outputs import link_or_copy
 from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
 from specdec.builder.rendering.llmapi import loaded_models, write_llmapi_model
+from specdec.builder.rendering.llmapi_drafts import write_llmapi_drafts_model
 from specdec.builder.rendering.manifest import write_manifest
 from specdec.builder.rendering.orchestrator import orchestrator_parameters, shared_parameters
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
@@ -102,7 +103,7 @@ def check_options(pair: PairDescription, output: Path, options: RenderOptions) -
 
 def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
     """Return sentences about what is still missing before the repository can be served."""
-    if pair.engine in (TORCH, VLLM):
+    if pair.engine == TORCH or pair.has_drafters_inside:
         return []
     found = []
     if pair.target.checkpoint is None:
@@ -132,14 +133,17 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     elif pair.engine == TENSORRTLLM:
         _write_compiled_models(pair, new, options)
     set_parameters(new / "specdec", **orchestrator_parameters(pair))
-    if pair.engine == VLLM:
-        _write_vllm_model(pair, new, options)
+    if pair.has_drafters_inside:
+        _write_engine_with_drafters(pair, new, options)
 
 
-def _write_vllm_model(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+def _write_engine_with_drafters(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     shared = shared_parameters(parameters_of(new / "specdec"))
     model, head = new / pair.target.name, pair.self_speculation
-    write_vllm_model(pair, model, shared)
+    if pair.engine == VLLM:
+        write_vllm_model(pair, model, shared)
+    else:
+        write_llmapi_drafts_model(pair, model, shared, _shares(pair)[pair.target.name])
     write_target_weights(pair, model / WEIGHTS, options.cache)
     if head is not None and head.mode != "mtp":  # The target has those weights itself.
         _write_own_drafter(pair, head, model)

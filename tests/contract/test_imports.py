@@ -28,7 +28,7 @@ ORDER = (
     ("drafter_building",),
     ("batch_drafting",),
     ("deployment",),
-    ("vllm_engine",),
+    ("batch_engines",),
     ("triton_backend",),
     ("engine_model",),
     ("serving",),

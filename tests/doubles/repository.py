@@ -29,6 +29,7 @@ from tests.unit.builder.tensorrt_llm.tensorrt_llm_standin import install
 
 DOUBLES = Path(__file__).parent
 COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"
+INSIDE_PAIR = DOUBLES / "llmapi_drafts.toml"
 LLMAPI_MODEL = DOUBLES / "llmapi"
 """Value for SPECDEC_LLMAPI_MODEL: folder of the model.py that a rendered `llmapi` model runs."""
 NUM_RANKS = {"target": 5, "draft": 7}
@@ -40,6 +41,13 @@ _MODEL = """import sys
 sys.path.append({root!r})
 
 from tests.doubles.tensorrtllm.model import TritonPythonModel  # noqa: E402, F401
+"""
+
+_INSIDE_MODEL = """import sys
+
+sys.path[:0] = [{root!r}, {package!r}]
+
+from specdec.engine_model.tensorrt_llm_model import TritonPythonModel  # noqa: E402, F401
 """
 
 
@@ -130,4 +138,15 @@ def llmapi_repository(directory: Path) -> Path:
     pair = load_description(LLMAPI_PAIR)
     render(pair, LLMAPI_PAIR, repository, RenderOptions(served_at=repository))
     (repository / MANIFEST_FILE).unlink()
+    return repository
+
+
+def inside_repository(directory: Path) -> Path:
+    """Write the repository of a target in the LLM API with our drafters inside; return its path."""
+    repository = directory / "model_repository"
+    pair = load_description(INSIDE_PAIR)
+    render(pair, INSIDE_PAIR, repository, RenderOptions(served_at=repository))
+    (repository / MANIFEST_FILE).unlink()
+    text = _INSIDE_MODEL.format(root=str(DOUBLES.parents[1]), package=str(DOUBLES / "llm_api"))
+    (repository / "target" / "1" / "model.py").write_text(text)
     return repository

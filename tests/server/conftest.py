@@ -1,8 +1,9 @@
 """Live tritonservers for the server tests, started by the launcher as `make serve` does.
 
-There are two sets of engines: `torch` is the default pair, and `compiled` is strict doubles of
-NVIDIA's C++ backend in a rendered repository. A test with the fixture `server` runs on `torch`. The
-marker `engines` names the sets of a test whose promise depends on its engines.
+There are three sets of engines: `torch` is the default pair, `compiled` is strict doubles of
+NVIDIA's C++ backend, and `inside` is a strict double of TensorRT-LLM's LLM API with our drafters
+inside. The last two are in rendered repositories. A test with the fixture `server` runs on `torch`.
+The marker `engines` names the sets of a test whose promise depends on its engines.
 """
 
 import os
@@ -14,7 +15,7 @@ from specdec.builder.repository.colocate import colocate
 from specdec.launch.launcher import port_from_environment
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.reliability.kit.crashes import CrashWatch
-from tests.doubles.repository import add_narrow_engine, compiled_repository
+from tests.doubles.repository import add_narrow_engine, compiled_repository, inside_repository
 from tests.manifests import container, triton_arguments
 from tests.server.support.collector import collecting
 from tests.server.support.doors import make_repository_of_doors
@@ -23,7 +24,7 @@ from tests.server.support.live import MODEL_REPOSITORY
 from tests.server.support.orchestrators import add_orchestrator
 from tests.server.support.untrained import repository_with_untrained_head
 
-ENGINES = ("torch", "compiled")
+ENGINES = ("torch", "compiled", "inside")
 SERVERS = ("server", "faulty_server", "doors", "colocated")
 """Fixtures of servers that several modules share."""
 ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
@@ -53,6 +54,8 @@ def server(request, tmp_path_factory):
         add_orchestrator(repository, "bare", engine_extensions="", draft_ahead="true")
         alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
         add_orchestrator(repository, "late", engine_vocab_sizes="", **alone)
+    if request.param == "inside":
+        repository = inside_repository(directory)
     running = TritonServer(
         repository,
         http_port=port_from_environment("http", 0),
@@ -153,7 +156,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_collection_modifyitems(items):
     """Mark all tests of this folder with `server`, and order them so that no server starts twice.
 
-    All tests of one set of engines come first, then those of the other, each module by module.
+    All tests of one set of engines come first, then those of the next, each module by module.
     Otherwise a module's own server would stop for tests of another module in between.
     """
     own = [item for item in items if Path(__file__).parent in item.path.parents]

@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.round_records import DraftingReport, RoundRecord, UnreadRounds
+from specdec.round_records import (
+    DraftingReport,
+    DraftRecord,
+    ExpectedRounds,
+    RoundRecord,
+    UnreadRounds,
+)
 
 RECORDS = st.builds(
     lambda num_accepted, num_more, draft_s: RoundRecord(
@@ -29,7 +35,7 @@ def test_rounds_cover_exactly_the_tokens_that_came(rounds, data):
     for each in rounds:
         unread.add(each)
     num_tokens = data.draw(st.integers(0, sum(each.num_tokens for each in rounds) + 3))
-    taken = unread.take(num_tokens)
+    taken = unread.take(range(num_tokens), ended=False)
     assert sum(each.num_tokens for each in taken) == num_tokens
     assert all(len(each.accepted_sources) <= each.num_tokens for each in taken)
     assert [each.num_draft_tokens for each in taken[:-1]] == [
@@ -42,5 +48,72 @@ def test_round_with_only_the_end_token_is_not_lost():
     unread = UnreadRounds()
     unread.add(RoundRecord(2, 3, "lookup", (1,)))
     unread.add(RoundRecord(0, 3, "lookup"))
-    assert [each.num_tokens for each in unread.take(2)] == [2, 0]
-    assert unread.take(0) == ()
+    assert [each.num_tokens for each in unread.take((5, 6), ended=True)] == [2, 0]
+    assert unread.take((), ended=False) == ()
+
+
+def _confirmed(answer, draft, *, num_left):
+    """Return how many tokens of the answer a step with this draft confirms."""
+    num_accepted = 0
+    while num_accepted < min(len(draft), len(answer)) and draft[num_accepted] == answer[num_accepted]:
+        num_accepted += 1
+    return min(num_accepted + 1, num_left)
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=24),
+    st.lists(st.lists(st.integers(0, 2), max_size=4), max_size=30),
+    st.booleans(),
+    st.data(),
+)
+def test_compared_drafts_give_the_rounds_of_the_engine(answer, drafts, ended, data):
+    """Whatever was drafted, and however the tokens of several steps come together."""
+    expected, rounds, want, waiting = ExpectedRounds(), [], [], []
+    num_given = 0
+    drafts = iter(drafts)
+    while True:
+        is_over = num_given == len(answer)
+        if is_over and not ended:
+            break
+        draft = next(drafts, [])
+        if draft:
+            sources = tuple(range(1, len(draft) + 1))
+            expected.add(DraftRecord(num_given, tuple(draft), sources, "lookup", 0.5))
+        if is_over:
+            want.append((0, len(draft), 0))
+            break
+        num_tokens = _confirmed(answer[num_given:], draft, num_left=len(answer) - num_given)
+        tokens = answer[num_given : num_given + num_tokens]
+        num_accepted = sum(a == b for a, b in zip(tokens, draft, strict=False))
+        want.append((num_tokens, len(draft), num_accepted))
+        num_given += num_tokens
+        waiting += tokens
+        # With an end token within the draft, the step ends there.
+        if num_given == len(answer) and ended and num_tokens == num_accepted:
+            break
+        if data.draw(st.booleans()) and num_given < len(answer):
+            rounds += expected.take(waiting, ended=False)
+            waiting = []
+    rounds += expected.take(waiting, ended=ended)
+    assert sum(each.num_tokens for each in rounds) == len(answer)
+    drafted = [each for each in want if each[1]]
+    found = [
+        (each.num_tokens, each.num_draft_tokens, len(each.accepted_sources))
+        for each in rounds
+        if each.num_draft_tokens
+    ]
+    assert found == drafted
+    assert all(each.accepted_sources == tuple(range(1, len(each.accepted_sources) + 1)) for each in rounds)
+
+
+def test_tokens_that_padding_drafted_count_as_the_targets_own():
+    """An engine that pads drafts may confirm more tokens than our draft has."""
+    expected = ExpectedRounds()
+    expected.add(DraftRecord(0, (5, 6), (1, 1), "lookup", 0.0))
+    expected.add(DraftRecord(5, (9,), (1,), "lookup", 0.0))
+    found = expected.take((5, 6, 7, 0, 0, 9, 8), ended=False)
+    assert [(each.num_tokens, len(each.accepted_sources)) for each in found] == [
+        (3, 2),
+        (2, 0),
+        (2, 1),
+    ]

@@ -6,7 +6,8 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import takewhile
+from typing import Any, Protocol
 
 from specdec.rounds import Round
 
@@ -91,6 +92,48 @@ class DraftingReport:
         return cls(tuple(map(RoundRecord.from_json, given["rounds"])), given["task"], failures)
 
 
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """A draft that the engine has yet to verify."""
+
+    first: int
+    """Tokens of the answer before the draft."""
+    tokens: tuple[int, ...]
+    sources: tuple[int, ...]
+    """Number of the drafter that proposed each token, as in `output_sources`."""
+    drafter: str
+    draft_s: float
+    """Seconds for which the step waited for draft tokens."""
+
+    def verified(self, tokens: Sequence[int], *, ended: bool) -> RoundRecord:
+        """Return the draft's round. `tokens` are those of the answer from `first` on, and `ended`
+        whether its end token follows them."""
+        pairs = zip(tokens, self.tokens, strict=False)
+        num_accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        num_tokens = min(len(tokens), num_accepted + 1)
+        return RoundRecord(
+            num_tokens,
+            len(self.tokens),
+            self.drafter,
+            self.sources[:num_accepted],
+            self.draft_s,
+            ended=ended and num_tokens == len(tokens),
+        )
+
+
+class Rounds(Protocol):
+    """The rounds of one request, whose records come beside its tokens."""
+
+    def add(self, record: Any) -> None:
+        """Take the next record."""
+
+    def take(self, tokens: Sequence[int], *, ended: bool) -> tuple[RoundRecord, ...]:
+        """Return the rounds of the next tokens; `ended`: whether the end token follows them.
+
+        Tokens of unknown rounds count as generated without speculation.
+        """
+
+
 class UnreadRounds:
     """The rounds of one request whose tokens have not come yet."""
 
@@ -98,14 +141,15 @@ class UnreadRounds:
         self._records: deque[RoundRecord] = deque()
 
     def add(self, record: RoundRecord) -> None:
+        """Take the record of the next round."""
         self._records.append(record)
 
-    def take(self, num_tokens: int) -> tuple[RoundRecord, ...]:
-        """Return the rounds of the next `num_tokens` tokens.
+    def take(self, tokens: Sequence[int], *, ended: bool) -> tuple[RoundRecord, ...]:  # noqa: ARG002
+        """Return the rounds of the next tokens, as `Rounds` describes.
 
-        A round is cut if it has more tokens: an engine may end an answer within a round. Tokens of
-        unknown rounds count as generated without speculation.
+        A round is cut if it has more tokens: an engine may end an answer within a round.
         """
+        num_tokens = len(tokens)
         taken: list[RoundRecord] = []
         while self._records and (num_tokens or not self._records[0].num_tokens):
             taken.append(self._records.popleft().cut(num_tokens))
@@ -113,3 +157,46 @@ class UnreadRounds:
         if num_tokens:
             taken.append(RoundRecord(num_tokens))
         return tuple(taken)
+
+
+class ExpectedRounds:
+    """The rounds of one request, found by comparing its tokens with the drafts before them.
+
+    For an engine that hands out tokens before it tells our drafters of them.
+    """
+
+    def __init__(self) -> None:
+        self._drafts: deque[DraftRecord] = deque()
+        self._num_tokens = 0
+
+    def add(self, record: DraftRecord) -> None:
+        """Take the draft of the next step; it comes before the tokens of that step."""
+        self._drafts.append(record)
+
+    def take(self, tokens: Sequence[int], *, ended: bool) -> tuple[RoundRecord, ...]:
+        """Return the rounds of the next tokens, as `Rounds` describes."""
+        taken: list[RoundRecord] = []
+        while tokens:
+            taken.append(self._round(tokens, ended=ended))
+            tokens = tokens[taken[-1].num_tokens :]
+            self._num_tokens += taken[-1].num_tokens
+        draft = self._next()
+        if ended and draft is not None and not (taken and taken[-1].ended):
+            taken.append(draft.verified((), ended=True))
+        return tuple(taken)
+
+    def _round(self, tokens: Sequence[int], *, ended: bool) -> RoundRecord:
+        """Return the first round of the tokens, which come next."""
+        draft = self._next()
+        if draft is None:
+            return RoundRecord(len(tokens))
+        if draft.first > self._num_tokens:
+            return RoundRecord(min(len(tokens), draft.first - self._num_tokens))
+        self._drafts.popleft()
+        return draft.verified(tokens, ended=ended)
+
+    def _next(self) -> DraftRecord | None:
+        """Return the first draft whose tokens have not come."""
+        while self._drafts and self._drafts[0].first < self._num_tokens:
+            self._drafts.popleft()
+        return self._drafts[0] if self._drafts else None

@@ -114,8 +114,8 @@ def _step_times_s(
         found = batch.step(steps)
         if number >= WARM_UP_STEPS:
             times_s.append(time.perf_counter() - start_s)
-        for index, (row, tokens) in enumerate(zip(rows, found.tokens, strict=True)):
-            row.draft = tokens
+        for index, (row, proposal) in enumerate(zip(rows, found.proposals, strict=True)):
+            row.draft = proposal.tokens
             if not row.answer:
                 batch.end(row.name, is_complete=True)
                 rows[index] = _Row(batch, prompts, next(numbers), drafter)

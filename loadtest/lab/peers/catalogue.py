@@ -10,7 +10,7 @@ from pathlib import Path
 from specdec.folders import PACKAGE
 from specdec.loadtest.lab.peers.weights import PairPaths, openvino_pair
 
-VLLM_REQUIREMENTS = PACKAGE / "vllm_engine" / "requirements.txt"
+VLLM_REQUIREMENTS = PACKAGE / "batch_engines" / "vllm" / "requirements.txt"
 
 
 class Drafting(str, Enum):

@@ -8,7 +8,7 @@ from specdec.clients import GenerationRequest, GrpcClient, collect
 from tests.server.support.live import ask_http, raw_client, tensor
 from tests.server.support.prompts import CHATS, COUNT, REPEAT, SHIP
 
-EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled", "inside")
 MAX_TOKENS = 24
 REPLACEMENT, IM_START = 24211, 1
 """Tokens of the default target: U+FFFD, and `<|im_start|>`, which is not the end token."""

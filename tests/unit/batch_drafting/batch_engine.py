@@ -69,12 +69,12 @@ class BatchEngine:
         steps = [self._verify(request_id, each) for request_id, each in self.running.items()]
         found = self.drafter.step(steps)
         self.num_own_draft.append(found.num_own_draft)
-        for each, tokens, confirmed in zip(
-            list(self.running.values()), found.tokens, found.rounds, strict=True
+        for each, proposal, confirmed in zip(
+            list(self.running.values()), found.proposals, found.rounds, strict=True
         ):
-            each.draft = tokens
+            each.draft = proposal.tokens
             if confirmed is not None:
-                each.drafts.append(tokens)
+                each.drafts.append(proposal.tokens)
                 each.rounds.append(confirmed)
         for request_id, each in list(self.running.items()):
             assert tuple(each.generated) == each.text[: len(each.generated)]

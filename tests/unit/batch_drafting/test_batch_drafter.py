@@ -313,7 +313,7 @@ def test_request_that_was_not_begun_gets_no_draft():
     """An engine may run requests of its own, such as a warm-up."""
     with serving() as server:
         found = server.drafter.step([RequestStep("unknown", (1, 2))])
-    assert (found.tokens, found.rounds, found.num_own_draft) == (((),), (None,), None)
+    assert (found.proposals, found.rounds, found.num_own_draft) == ((NO_PROPOSAL,), (None,), None)
 
 
 @settings(max_examples=30, deadline=None)

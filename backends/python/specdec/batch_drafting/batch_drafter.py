@@ -31,7 +31,7 @@ good: the results of later steps would pile up for it."""
 class StepDrafts:
     """The answer to one step; its tuples have one entry for each request, in the step's order."""
 
-    tokens: tuple[tuple[int, ...], ...]
+    proposals: tuple[Proposal, ...]
     """Draft tokens for the next step; none for a plain step."""
     rounds: tuple[Round | None, ...]
     """The rounds that the step confirmed; None for a request that is unknown or whose prompt is
@@ -141,13 +141,21 @@ class BatchDrafter:
                 request.record_proposal(proposal)
         self._draft_s = self._clock() - now_s
         own = [each.num_next for each in proposals if each.num_next is not None]
-        return StepDrafts(tuple(each.tokens for each in proposals), rounds, max(own, default=None))
+        return StepDrafts(proposals, rounds, max(own, default=None))
 
-    def end(self, request_id: str, *, is_complete: bool) -> None:
-        """Drop a request. `is_complete`: whether its answer ran to its end."""
+    def end(
+        self, request_id: str, *, is_complete: bool, last: RequestStep | None = None
+    ) -> None:
+        """Drop a request.
+
+        `is_complete`: whether its answer ran to its end. `last` is the result of its last step, if
+        `step` did not get it.
+        """
         request = self._requests.pop(request_id, None)
         if request is None:
             return
+        if last is not None:
+            self._confirm(request, last, self._clock())
         if request.is_reading:
             self._load.end_reading()
         if not self._hangs:

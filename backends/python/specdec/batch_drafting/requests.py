@@ -95,7 +95,8 @@ class BatchRequest:
         num_own = len(step.own_draft) if self.is_reading else self._proposed.num_next or 0
         self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL
-        num_accepted = len(step.tokens) - (not step.ended)
+        # An engine that pads drafts to one length may accept tokens that nobody proposed.
+        num_accepted = min(len(step.tokens) - (not step.ended), len(proposed.tokens))
         num_verified = len(proposed.tokens) if step.num_verified is None else step.num_verified
         seconds, self._confirmed_s = now_s - self._confirmed_s, now_s
         confirmed = Round(

@@ -18,8 +18,7 @@ from specdec.deployment.manifest import EngineRecord, Manifest, changed_files, l
 from specdec.deployment.versions import served_version
 from specdec.errors import ConfigurationError
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.settings.parameters import read_parameters
-from specdec.settings.vllm_engine import VllmModelSettings
+from specdec.settings.parameters import read_group
 
 LIMITS = ("max_draft_len", "max_seq_len")
 """Settings for which the manifest has a limit, in tokens."""
@@ -62,12 +61,9 @@ def _inside(target: Path, settings: OrchestratorSettings) -> Iterator[str]:
     if not given:
         yield f"no parameters are found in {target / 'config.pbtxt'}: write each on one line"
         return
-    inside = read_parameters(VllmModelSettings, {"name": target.name, "parameters": given})
-    pairs = (
-        (settings.drafters, inside.drafters),
-        (settings.control.controller, inside.control.controller),
-    )
-    for ours, theirs in pairs:
+    texts = {name: value["string_value"] for name, value in given.items()}
+    for ours in (settings.drafters, settings.control.controller):
+        theirs = read_group(type(ours), target.name, texts)
         for field in fields(ours):
             values = getattr(ours, field.name), getattr(theirs, field.name)
             if values[0] != values[1]:

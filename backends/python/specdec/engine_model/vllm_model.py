@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.engine_model.engine_model import EngineModel
-from specdec.vllm_engine.engine import VllmEngine
+from specdec.batch_engines.vllm.engine import VllmEngine
 
 
 class TritonPythonModel(EngineModel):

@@ -49,15 +49,20 @@ def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Se
         raise ConfigurationError(
             f"{model_config['name']}: unknown parameter {unknown[0]!r}; known are {known}"
         )
-    return _read(kind, model_config["name"], given)
+    return read_group(kind, model_config["name"], given)
 
 
-def _read(kind: type[Settings], model: str, given: Mapping[str, str]) -> Settings:
+def read_group(kind: type[Settings], model: str, given: Mapping[str, str]) -> Settings:
+    """Return an instance of the dataclass `kind`, from parameters that may have others beside.
+
+    `given` are the texts by name, and `model` is the model's name in messages. Raises
+    ConfigurationError for a value of the wrong type, and for a missing one without a default.
+    """
     values: dict[str, Any] = {}
     for field, type_ in _fields(kind):
         name, defaults = _name(field), (field.default, field.default_factory)
         if dataclasses.is_dataclass(type_):
-            values[field.name] = _read(type_, model, given)
+            values[field.name] = read_group(type_, model, given)
         elif name in given:
             parse = field.metadata.get("parse") or partial(_scalar, model, type_)
             value = values[field.name] = parse(name, given[name])

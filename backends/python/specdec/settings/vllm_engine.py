@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from specdec.errors import ConfigurationError
-from specdec.settings.control import ControlPlaneSettings
-from specdec.settings.drafters import DrafterSettings
+from specdec.settings.batch_engine import BatchEngineSettings, read_json_object
 from specdec.settings.parameters import parameter, parsed
 
 OWN_METHODS = ("eagle3", "eagle", "draft_model", "mtp", "dflash")
@@ -27,33 +25,11 @@ ONE_ONLY = ("data_parallel_size", "pipeline_parallel_size")
 one scheduler, and with several stages vLLM begins a step before it has the draft tokens."""
 
 
-def read_json_object(parameter: str, text: str) -> Mapping[str, Any]:
-    """Return a JSON object; an empty text is an empty object. Raises ConfigurationError."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        raise ConfigurationError(f"{parameter} must be JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{parameter} must be a JSON object; given {text!r}")
-    return found
-
-
 @dataclass(frozen=True, slots=True)
-class VllmModelSettings:
+class VllmModelSettings(BatchEngineSettings):
     """The parameters of a vLLM engine, with their names in config.pbtxt and their defaults."""
 
-    drafters: DrafterSettings
-    control: ControlPlaneSettings
-    checkpoint_dir: str
-    """Directory of the weights, relative to the model's version directory, or absolute."""
-    dtype: str = "auto"
-    """vLLM's `dtype`."""
-    max_seq_len: int = parameter(8192, minimum=2)
-    """Most tokens of a sequence, prompt and answer together (vLLM's `max_model_len`)."""
-    max_draft_len: int = parameter(8, minimum=0)
-    """Most draft tokens of a request in a step (vLLM's `num_speculative_tokens`); 0 for none."""
-    max_num_sequences: int = parameter(64, minimum=1)
-    """Most requests in a step (vLLM's `max_num_seqs`)."""
+    kind: ClassVar[str] = "vllm"
     vllm_drafter: str = ""
     """Method of vLLM's own drafter, such as `eagle3`; empty for none. `target_head_name` is the
     name by which requests ask for it."""
@@ -64,12 +40,10 @@ class VllmModelSettings:
     `{"tensor_parallel_size": 2}`."""
     kv_cache_gib: int = parameter(0, minimum=0)
     """GiB of the KV cache on a CPU; 0 leaves the size to vLLM."""
-    draft_budget_ms: float = parameter(10.0, minimum=0.1)
-    """Milliseconds in a step after which no further request is asked for draft tokens. After twice
-    that time the step goes on without any."""
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that contradict one another."""
+        BatchEngineSettings.__post_init__(self)
         if self.vllm_drafter and self.vllm_drafter not in OWN_METHODS:
             raise ConfigurationError(
                 f"vllm_drafter must be one of {', '.join(OWN_METHODS)}, or empty; given "
@@ -79,11 +53,6 @@ class VllmModelSettings:
             raise ConfigurationError(
                 "vllm_drafter and target_head_name belong together; given "
                 f"{self.vllm_drafter!r} and {self.drafters.head!r}"
-            )
-        if self.drafters.draft_models:
-            raise ConfigurationError(
-                "a vLLM engine calls no draft model; tensorrt_llm_draft_model_name must be empty, "
-                f"given {self.drafters.draft_models[0]!r}"
             )
         if taken := [name for name in OUR_ARGUMENTS if name in self.engine_args]:
             raise ConfigurationError(
@@ -97,6 +66,11 @@ class VllmModelSettings:
                 )
         if self.max_draft_len == 0 and self.vllm_drafter:
             raise ConfigurationError("vllm_drafter needs a max_draft_len of at least 1; given 0")
+
+    @property
+    def own_drafter_dir(self) -> str:
+        """Directory of the weights of vLLM's own drafter; empty if it has none."""
+        return self.vllm_drafter_dir
 
     def speculative_config(self, drafter_directory: str) -> dict[str, Any] | None:
         """Return vLLM's `speculative_config`; None for an engine that verifies no draft tokens.

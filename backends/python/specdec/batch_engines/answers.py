@@ -1,39 +1,37 @@
-"""The answers that vLLM generates: from a task to its outputs, with the rounds of each."""
+"""The answers that an engine generates: from a task to its outputs, with the rounds of each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError, SpecdecError
+from specdec.batch_engines.generator import Generator, Part
+from specdec.batch_engines.reports import Reports
+from specdec.errors import EngineFailedError, EngineLostError, SpecdecError
 from specdec.health.board import Heartbeat, State
-from specdec.round_records import DraftingReport, RoundRecord, UnreadRounds
+from specdec.round_records import DraftingReport, Rounds
 from specdec.torch_engine.scheduling.failures import failure_of, send_last
 from specdec.torch_engine.task import Receiver, Task, TaskOutput, TaskStats
-from specdec.vllm_engine.reports import ReportReader
 
-logger = logging.getLogger("vllm.specdec")
+logger = logging.getLogger("specdec.answers")
 
 BEAT_S = 0.5
-"""Seconds between two looks at vLLM's progress, for the heartbeat."""
-
-_COMPLETE = ("stop", "length")
-"""Values of vLLM's finish_reason for an answer that ended by itself."""
+"""Seconds between two looks at the engine's progress, for the heartbeat."""
 
 
 class Answer:
     """The answer to one task."""
 
-    def __init__(self, task: Task, task_label: str, receive: Receiver) -> None:
+    def __init__(self, task: Task, task_label: str, receive: Receiver, rounds: Rounds) -> None:
         """`task_label` is the label of the client's task, under which acceptance is measured."""
         self.task = task
         self.task_label = task_label
         self.receive = receive
-        self.rounds = UnreadRounds()
+        self.rounds = rounds
         self.running: asyncio.Task[None] | None = None
         self.has_begun = False
         """Whether `running` has begun, so that it can be cancelled."""
@@ -43,14 +41,14 @@ class Answer:
         """Whether its caller asked for that."""
         self._stats = TaskStats(arrival_ns=task.arrival_ns)
 
-    def output(self, tokens: tuple[int, ...], log_probs: tuple[float, ...] = ()) -> TaskOutput:
+    def output(self, part: Part) -> TaskOutput:
         """Return the task's next output, with the rounds of its tokens."""
-        rounds, stats = self.rounds.take(len(tokens)), self._stats
+        rounds, stats = self.rounds.take(part.tokens, ended=part.ended), self._stats
         stats.last_token_ns = time.monotonic_ns()
         stats.first_token_ns = stats.first_token_ns or stats.last_token_ns
         stats.num_draft_tokens += sum(each.num_draft_tokens for each in rounds)
         stats.num_accepted_tokens += sum(len(each.accepted_sources) for each in rounds)
-        return TaskOutput(tokens, log_probs, drafting=DraftingReport(rounds))
+        return TaskOutput(part.tokens, part.log_probs, drafting=DraftingReport(rounds))
 
     def last(self, output: TaskOutput, report: DraftingReport) -> TaskOutput:
         """Return an output as the last one, with the news in `report`."""
@@ -66,13 +64,15 @@ class News:
         self._tasks: dict[str, dict[str, Any]] = {}
         self._failures: list[tuple[str, str]] = []
 
-    def add(self, tasks: Mapping[str, dict[str, Any]], failures: list[list[str]]) -> None:
+    def add(
+        self, tasks: Mapping[str, dict[str, Any]], failures: Sequence[tuple[str, str]]
+    ) -> None:
         """Add reports by task. A newer one replaces an older, but switches add up."""
         for label, report in tasks.items():
             earlier = self._tasks.get(label, {}).get("num_switches", (0, 0))
             pairs = zip(earlier, report["num_switches"], strict=True)
             self._tasks[label] = {**report, "num_switches": [sum(pair) for pair in pairs]}
-        self._failures += ((drafter, reason) for drafter, reason in failures)
+        self._failures += failures
 
     def take(self, task_label: str) -> DraftingReport:
         """Return the report on a task and all failures, and forget them."""
@@ -81,22 +81,21 @@ class News:
 
 
 class Answers:
-    """All running answers of one engine. Its methods run on the asyncio loop of AsyncLLM."""
+    """All running answers of one engine. Its methods run on the engine's asyncio loop."""
 
-    def __init__(self, vllm: Any, llm: Any, reports: ReportReader, heartbeat: Heartbeat) -> None:
-        """Take the package vLLM, its AsyncLLM, and the reports of its worker."""
-        self._vllm = vllm
-        self._llm = llm
+    def __init__(self, generator: Generator, reports: Reports, heartbeat: Heartbeat) -> None:
+        """Take the engine, and the reports of its drafters."""
+        self._generator = generator
         self._reports = reports
         self._heartbeat = heartbeat
         self._running: dict[str, Answer] = {}
         self._news = News()
         self._has_progressed = False
 
-    def begin(self, answer: Answer, arguments: Mapping[str, Any]) -> None:
+    def begin(self, answer: Answer, arguments: Any) -> None:
         """Begin an answer; its receiver gets one last output in any case.
 
-        `arguments` are those of vLLM's SamplingParams.
+        `arguments` are those of `Generator.generate`.
         """
         self._running[answer.task.request_id] = answer
         work = self._answer(answer, arguments)
@@ -118,8 +117,8 @@ class Answers:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def watch(self) -> None:
-        """Report to the heartbeat that vLLM works: it progresses, or there is nothing to do."""
-        while not self._llm.errored:
+        """Report to the heartbeat that the engine progresses, or that there is nothing to do."""
+        while not self._generator.has_failed:
             self._read_reports()
             if self._has_progressed or not self._running:
                 self._has_progressed = False
@@ -127,7 +126,7 @@ class Answers:
             await asyncio.sleep(BEAT_S)
         self._heartbeat.enter(State.FAILED)
 
-    async def _answer(self, answer: Answer, arguments: Mapping[str, Any]) -> None:
+    async def _answer(self, answer: Answer, arguments: Any) -> None:
         answer.has_begun = True
         try:
             last = await self._generated(answer, arguments)
@@ -141,65 +140,48 @@ class Answers:
             self._running.pop(answer.task.request_id, None)
         send_last(answer.receive, last)
 
-    async def _generated(self, answer: Answer, arguments: Mapping[str, Any]) -> TaskOutput:
+    async def _generated(self, answer: Answer, arguments: Any) -> TaskOutput:
         """Hand out all outputs of a task but the last one, and return that.
 
-        Raises EngineFailedError if vLLM ends the answer before it is complete.
+        Raises EngineFailedError if the engine ends the answer before it is complete.
         """
-        task, vllm = answer.task, self._vllm
         if answer.is_stopped:
             return _ended_early(answer)
-        kind = vllm.sampling_params.RequestOutputKind.DELTA
-        params = vllm.SamplingParams(**arguments, output_kind=kind)
-        prompt = vllm.TokensPrompt(prompt_token_ids=task.input_ids.tolist())
-        if task.cache_salt:
-            prompt["cache_salt"] = task.cache_salt
-        async for part in self._llm.generate(prompt, params, task.request_id):
+        async for part in self._generator.generate(answer.task, arguments):
             self._has_progressed = True
             self._read_reports()
-            completion = part.outputs[0]
-            tokens, reason = tuple(completion.token_ids), completion.finish_reason
-            if reason is not None and reason not in _COMPLETE:
-                raise EngineFailedError(f"vLLM ended the answer by {reason!r}")
-            if reason == "stop":
-                tokens = tokens[:-1]  # the end token
-            log_probs: tuple[float, ...] = ()
-            if task.wants_log_probs:
-                drawn = zip(tokens, completion.logprobs, strict=False)
-                log_probs = tuple(float(each[token].logprob) for token, each in drawn)
-            output = answer.output(tokens, log_probs)
-            if part.finished:
+            output = answer.output(part)
+            if part.is_last:
                 return answer.last(output, self._news.take(answer.task_label))
             answer.receive(output)
-        raise EngineFailedError("vLLM ended the answer without a last output")
+        raise EngineFailedError(f"{self._generator.name} ended the answer without a last output")
 
     def _read_reports(self) -> None:
         """Take the reports of the steps that have ended."""
         for report in self._reports.read():
             self._has_progressed = True
-            for request_id, record in report["rounds"].items():
+            for request_id, record in report.records.items():
                 answer = self._running.get(request_id)
                 if answer is not None:
-                    answer.rounds.add(RoundRecord.from_json(record))
-            self._news.add(report["tasks"], report["failures"])
-            if report["num_lost"]:
-                logger.warning("the reports of %d steps were lost", report["num_lost"])
+                    answer.rounds.add(record)
+            self._news.add(report.tasks, report.failures)
+            if report.num_lost:
+                logger.warning("the reports of %d steps were lost", report.num_lost)
 
     def _error_of(self, error: Exception) -> SpecdecError:
-        """Return the error that a client gets for an error of vLLM."""
-        if isinstance(error, self._vllm.v1.engine.exceptions.EngineDeadError):
+        """Return the error that a client gets for an exception of the engine."""
+        found = self._generator.error_of(error)
+        if isinstance(found, EngineLostError):
             self._heartbeat.enter(State.FAILED)
-            return EngineLostError("vLLM's engine process has died")
-        # Before VLLMClientError, vLLM raised ValueError for what the client did wrong.
-        client_error = getattr(self._vllm.exceptions, "VLLMClientError", ValueError)
-        if isinstance(error, client_error):
-            return InvalidRequestError(f"vLLM refused the request: {error}")
-        logger.error("a request failed in vLLM", exc_info=error)
-        return failure_of("vLLM", error)
+        if found is not None:
+            return found
+        name = self._generator.name
+        logger.error("a request failed in %s", name, exc_info=error)
+        return failure_of(name, error)
 
 
 def _stop(answer: Answer) -> None:
-    # vLLM's own abort must not be cancelled, so a second call has no effect.
+    # The engine's own abort must not be cancelled, so a second call has no effect.
     if answer.is_stopped:
         return
     answer.is_stopped = True
@@ -215,4 +197,4 @@ def _ended_early(answer: Answer) -> TaskOutput:
     """
     if not answer.is_cancelled:
         return TaskOutput((), error=EngineFailedError("the engine is shutting down"))
-    return answer.last(answer.output(()), DraftingReport())
+    return answer.last(answer.output(Part(())), DraftingReport())

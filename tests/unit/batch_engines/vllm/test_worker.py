@@ -6,10 +6,9 @@ import json
 import pytest
 
 from specdec.errors import ConfigurationError
-from specdec.round_records import RoundRecord
-from specdec.vllm_engine import worker
-from specdec.vllm_engine.reports import ReportReader
-from tests.unit.vllm_engine.fake_vllm import EngineCore, ModelRunner
+from specdec.batch_engines.vllm import worker
+from specdec.batch_engines.reports import ReportReader
+from tests.unit.batch_engines.vllm.fake_vllm import EngineCore, ModelRunner
 
 PROMPT = list(range(100, 140))
 MAX_DRAFT_LEN = 8
@@ -45,9 +44,9 @@ class Server:
         """Return the rounds of each request that were reported."""
         found = {}
         for report in self.reports.read():
-            assert report["num_lost"] == 0
-            for name, record in report["rounds"].items():
-                found.setdefault(name, []).append(RoundRecord.from_json(record))
+            assert report.num_lost == 0
+            for name, record in report.records.items():
+                found.setdefault(name, []).append(record)
         return found
 
     def close(self):

@@ -1,4 +1,4 @@
-"""Tests of the answers that vLLM generates, with a double of AsyncLLM."""
+"""Tests of the answers that an engine generates, with a double of vLLM's AsyncLLM."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from specdec.batch_engines.answers import Answer, Answers, News
+from specdec.batch_engines.reports import StepReport
+from specdec.batch_engines.vllm.generator import VllmGenerator
 from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError
 from specdec.health.board import State
+from specdec.round_records import RoundRecord, UnreadRounds
 from specdec.torch_engine.task import Task
-from specdec.vllm_engine.answers import Answer, Answers, News
 
 TASK_REPORT = {"choice": None, "num_switches": [1, 2]}
 
@@ -86,8 +89,7 @@ class Reports:
 
     def read(self):
         reports, self.reports = self.reports, []
-        empty = {"rounds": {}, "tasks": {}, "failures": [], "num_lost": 0}
-        return [empty | each for each in reports]
+        return reports
 
 
 class Heartbeat:
@@ -108,13 +110,16 @@ class Bench:
 
     def __init__(self, parts=(), reports=(), **fields):
         self.llm, self.heartbeat = FakeLLM(parts), Heartbeat()
-        self.answers = Answers(VLLM, self.llm, Reports(*reports), self.heartbeat)
+        self.answers = Answers(
+            VllmGenerator(VLLM, self.llm), Reports(*reports), self.heartbeat
+        )
         ids = np.asarray([1, 2, 3], dtype=np.int32)
         self.task = Task("id", ids, 8, **fields)
         self.outputs = []
 
     def begin(self):
-        self.answers.begin(Answer(self.task, "qa", self.outputs.append), {"max_tokens": 8})
+        answer = Answer(self.task, "qa", self.outputs.append, UnreadRounds())
+        self.answers.begin(answer, {"max_tokens": 8})
 
     async def ended(self):
         """Wait for the last output, and return it."""
@@ -138,9 +143,9 @@ def answered(bench):
 def test_outputs_have_the_rounds_of_their_tokens():
     """The rounds come from the worker's reports; the last output also has the news."""
     reports = [
-        {"rounds": {"id": [1, 0, "", [], 0.0, False], "other": [3, 3, "x", [1, 1], 0, False]}},
-        {"rounds": {"id": [3, 4, "lookup", [1, 1], 0.25, False]}, "tasks": {"qa": TASK_REPORT}},
-        {"failures": [["suffix", "internal"]]},
+        StepReport({"id": RoundRecord(1), "other": RoundRecord(3, 3, "x", (1, 1))}),
+        StepReport({"id": RoundRecord(3, 4, "lookup", (1, 1), 0.25)}, {"qa": TASK_REPORT}),
+        StepReport(failures=[("suffix", "internal")]),
     ]
     parts = [Part([5]), Part([6, 7, 8], "length")]
     bench = Bench(parts, reports, wants_log_probs=True, cache_salt="tenant")
@@ -189,7 +194,7 @@ def test_dead_engine_is_reported_to_the_heartbeat():
 @pytest.mark.parametrize("num_turns", [0, 1, 5])
 def test_cancelled_answer_gets_one_last_output(num_turns):
     """However early the request to end it comes, and however often."""
-    bench = Bench([Part([5])], [{"failures": [["suffix", "internal"]]}])
+    bench = Bench([Part([5])], [StepReport(failures=[("suffix", "internal")])])
 
     async def run():
         bench.begin()
@@ -236,7 +241,7 @@ def test_heart_beats_while_vllm_progresses(monkeypatch, progresses, num_beats):
         bench.begin()
         for _ in range(5):
             await asyncio.sleep(0)
-        monkeypatch.setattr("specdec.vllm_engine.answers.BEAT_S", 0.0)
+        monkeypatch.setattr("specdec.batch_engines.answers.BEAT_S", 0.0)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         again = asyncio.ensure_future(bench.answers.watch())
@@ -253,8 +258,8 @@ def test_heart_beats_while_vllm_progresses(monkeypatch, progresses, num_beats):
 def test_news_add_up_until_they_are_taken():
     """A newer report replaces an older one, but no switch and no failure is lost."""
     news = News()
-    news.add({"qa": TASK_REPORT}, [["a", "x"]])
-    news.add({"qa": {"choice": 1, "num_switches": [0, 1]}}, [["b", "y"]])
+    news.add({"qa": TASK_REPORT}, [("a", "x")])
+    news.add({"qa": {"choice": 1, "num_switches": [0, 1]}}, [("b", "y")])
     found = news.take("qa")
     assert found.task == {"choice": 1, "num_switches": [1, 3]}
     assert found.failures == (("a", "x"), ("b", "y"))

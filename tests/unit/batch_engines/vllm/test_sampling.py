@@ -6,7 +6,7 @@ import pytest
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
-from specdec.vllm_engine.sampling import sampling_arguments
+from specdec.batch_engines.vllm.sampling import sampling_arguments
 
 
 def task(params=GREEDY, **fields):

@@ -1,10 +1,10 @@
-"""Ask our drafters for the draft tokens of vLLM's steps; it imports nothing of vLLM."""
+"""Ask our drafters for the draft tokens of an engine's steps; it imports nothing of the engine."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,21 @@ from specdec.batch_drafting.batch_drafter import BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
+from specdec.batch_engines.reports import StepReport
 from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.machine import machine
 from specdec.drafting.copying.suffix import Memory
+from specdec.drafting.protocol import Proposal
 from specdec.errors import SpecdecError
-from specdec.round_records import RoundRecord
-from specdec.settings.vllm_engine import VllmModelSettings
+from specdec.round_records import DraftRecord, RoundRecord
+from specdec.settings.batch_engine import BatchEngineSettings
 from specdec.steering.choices import NONE
 from specdec.steering.controller import Controller
 from specdec.steering.kept_measurements import KeptMeasurements
 from specdec.steering.load import Load
 from specdec.steering.state_file import StateFile
-from specdec.vllm_engine.reports import ReportSender
 
-logger = logging.getLogger("vllm.specdec")
+logger = logging.getLogger("specdec.drafters")
 
 REPORT_PERIOD_S = 1.0
 """Least seconds between two reports on a task."""
@@ -36,10 +37,10 @@ REPORT_PERIOD_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request that vLLM schedules for the first time."""
+    """A request that the engine runs for the first time."""
 
     step_id: str
-    """The id by which vLLM's steps name it."""
+    """The id by which the engine's steps name it."""
     prompt: Sequence[int]
     max_tokens: int
     min_tokens: int
@@ -64,7 +65,7 @@ class _Running:
 
     @property
     def is_reading(self) -> bool:
-        """Whether vLLM still reads the prompt."""
+        """Whether the engine still reads the prompt."""
         return not (self.num_tokens or self.has_ended)
 
     @property
@@ -84,15 +85,21 @@ class _Running:
 
 
 class StepDrafting:
-    """The drafters of one vLLM worker. Its methods are called by the worker in each step."""
+    """The drafters of one engine. All methods are called on the thread that runs its steps."""
 
     def __init__(
-        self, settings: VllmModelSettings, version_directory: Path, reports: ReportSender
+        self,
+        settings: BatchEngineSettings,
+        version_directory: Path,
+        report: Callable[[StepReport], None],
+        *,
+        reports_drafts: bool = False,
     ) -> None:
         """Load the controller's measurements, and start drafting.
 
-        Relative paths in `settings` start at `version_directory`. Raises ConfigurationError if the
-        file of a scripted drafter is wrong.
+        Relative paths in `settings` start at `version_directory`. `report` gets a report of each
+        step. With `reports_drafts` it has the drafts for the next step in place of the rounds of
+        this one. Raises ConfigurationError if the file of a scripted drafter is wrong.
         """
         load, memory = Load(), Memory()
         self.controller = Controller(settings.control.controller)
@@ -107,10 +114,11 @@ class StepDrafting:
             report_failure=self.failed,
         )
         self._kept = _kept(self.controller, settings, version_directory)
-        self._reports = reports
+        self._send = report
+        self._reports_drafts = reports_drafts
         self._failures: list[tuple[str, str]] = []
         self._running: dict[str, _Running] = {}
-        self._num_scheduled: Mapping[str, int] = {}
+        self._num_scheduled: Mapping[str, int] | None = None
         self._ended_tasks: set[str] = set()
         self._reported_s: dict[str, float] = {}
         self._head_length = settings.drafters.head_num_draft_tokens
@@ -122,12 +130,13 @@ class StepDrafting:
         self,
         new: Sequence[NewRequest],
         finished: Collection[str],
-        num_scheduled: Mapping[str, int],
+        num_scheduled: Mapping[str, int] | None = None,
     ) -> None:
         """Take the requests that begin and end, and the draft tokens that the step verifies.
 
         `finished` are the ids of requests that ended since the last step. `num_scheduled` has the
-        number of draft tokens by id; requests without any may be missing.
+        number of draft tokens by id; requests without any may be missing. None if all that were
+        proposed are verified.
         """
         self._num_scheduled = num_scheduled
         for step_id in finished:
@@ -150,6 +159,7 @@ class StepDrafting:
         """
         ours: list[_Running] = []
         steps: list[RequestStep] = []
+        scheduled = self._num_scheduled
         for step_id, tokens in zip(step_ids, sampled, strict=True):
             running = self._running.get(step_id)
             if running is None or running.is_complete:
@@ -160,30 +170,42 @@ class StepDrafting:
                 RequestStep(
                     step_id,
                     kept,
-                    self._num_scheduled.get(step_id, 0),
+                    scheduled.get(step_id, 0) if scheduled is not None else None,
                     tuple(own_drafts.get(step_id, ())),
                     ended,
                 )
             )
+        begun_s = time.perf_counter()
         found = self._batch.step(steps)
+        draft_s = time.perf_counter() - begun_s
         self.num_own_draft = found.num_own_draft
-        drafts = {
-            step.request_id: list(tokens) for step, tokens in zip(steps, found.tokens, strict=True)
-        }
-        self._report(
-            {
-                running.request_id: RoundRecord.of(confirmed).to_json()
-                for running, confirmed in zip(ours, found.rounds, strict=True)
-                if confirmed is not None
-            }
-        )
+        records: dict[str, RoundRecord | DraftRecord] = {}
+        drafts: dict[str, list[int]] = {}
+        for running, step, proposal, confirmed in zip(
+            ours, steps, found.proposals, found.rounds, strict=True
+        ):
+            drafts[step.request_id] = list(proposal.tokens)
+            if self._reports_drafts and proposal.tokens:
+                records[running.request_id] = _draft_record(running, proposal, draft_s)
+            elif not self._reports_drafts and confirmed is not None:
+                records[running.request_id] = RoundRecord.of(confirmed)
+        self._report(records)
         return [drafts.get(each, []) for each in step_ids]
+
+    def finish(self, step_id: str, tokens: Sequence[int]) -> None:
+        """Take the tokens of a request's last step, and end the request."""
+        running = self._running.get(step_id)
+        last = None
+        if running is not None and not running.is_complete:
+            kept, ended = running.confirm(tokens)
+            last = RequestStep(step_id, kept, ended=ended)
+        self._end(step_id, last)
+        self._report({})
 
     def close(self) -> None:
         """End the drafters, and write the controller's state file a last time."""
         self._batch.close()
         self._kept.close()
-        self._reports.close()
 
     def _begin(self, new: NewRequest) -> None:
         given = dict(new.options)
@@ -194,15 +216,15 @@ class StepDrafting:
         self._running[new.step_id] = _Running(new, request_id, options.task, num_own)
         self._batch.begin(new.step_id, np.asarray(new.prompt, dtype=np.int32), options)
 
-    def _end(self, step_id: str) -> None:
+    def _end(self, step_id: str, last: RequestStep | None = None) -> None:
         running = self._running.pop(step_id, None)
         if running is not None:
-            # vLLM ends an answer by a stop word as it ends a cancelled one. What there is of either
-            # is worth learning from.
-            self._batch.end(step_id, is_complete=not running.is_reading)
+            # Engines end an answer by a stop word as they end a cancelled one. What there is of
+            # either is worth learning from.
+            self._batch.end(step_id, is_complete=not running.is_reading, last=last)
             self._ended_tasks.add(running.task)
 
-    def _report(self, rounds: Mapping[str, Any]) -> None:
+    def _report(self, records: Mapping[str, RoundRecord | DraftRecord]) -> None:
         failures, self._failures = self._failures, []
         tasks, now_s = {}, time.monotonic()
         for task in [*self._ended_tasks]:
@@ -213,7 +235,7 @@ class StepDrafting:
             report = self.controller.take_report(task)
             if report is not None:
                 tasks[task] = report.to_json()
-        self._reports.send({"rounds": rounds, "tasks": tasks, "failures": failures})
+        self._send(StepReport(records, tasks, failures))
 
     def failed(self, drafter: str, error: Exception) -> None:
         """Report a failure of a drafter, or of all under the name BATCH."""
@@ -222,17 +244,27 @@ class StepDrafting:
         logger.warning("drafter %s failed: %s", drafter, error)
 
 
+def _draft_record(running: _Running, proposal: Proposal, draft_s: float) -> DraftRecord:
+    return DraftRecord(
+        running.num_tokens,
+        proposal.tokens,
+        proposal.sources_of(proposal.tokens),
+        proposal.drafter or "",
+        draft_s,
+    )
+
+
 def _kept(
-    controller: Controller, settings: VllmModelSettings, version_directory: Path
+    controller: Controller, settings: BatchEngineSettings, version_directory: Path
 ) -> KeptMeasurements:
     """Return the files of the controller's measurements."""
     checkpoint = version_directory / settings.checkpoint_dir
     fingerprint = fingerprint_of(checkpoint) or str(settings.checkpoint_dir)
-    signature = "|".join(("vllm", *settings.drafters.names, fingerprint))
+    signature = "|".join((settings.kind, *settings.drafters.names, fingerprint))
 
     def weights() -> dict[str, str]:
-        """Return the hash of the weights of vLLM's own drafter."""
-        folder, names = settings.vllm_drafter_dir, settings.drafters.heads
+        """Return the hash of the weights of the engine's own drafter."""
+        folder, names = settings.own_drafter_dir, settings.drafters.heads
         return dict.fromkeys(names, weights_of(version_directory / folder)) if folder else {}
 
     def state_file(name: str) -> StateFile | None:

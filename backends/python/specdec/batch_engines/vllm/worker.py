@@ -9,29 +9,21 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from specdec.batch_drafting.batch_drafter import BATCH
+from specdec.batch_engines.attempts import Attempts
+from specdec.batch_engines.reports import ReportSender
+from specdec.batch_engines.step_drafting import NewRequest, StepDrafting
+from specdec.batch_engines.vllm.sampling import OPTIONS
 from specdec.errors import ConfigurationError
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
-from specdec.vllm_engine.reports import ReportSender
-from specdec.vllm_engine.sampling import OPTIONS
-from specdec.vllm_engine.step_drafting import NewRequest, StepDrafting
-
-logger = logging.getLogger("vllm.specdec")
-
-Result = TypeVar("Result")
 
 HOOKS = ("execute_model", "sample_tokens", "take_draft_token_ids")
 """Methods of vLLM's model runner that are wrapped."""
-
-MAX_FAILURES = 3
-"""Failures of our drafters in a row after which they are left out of all later steps."""
 
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the signal that this process gets when its parent ends."""
@@ -76,8 +68,8 @@ class SpecdecWorker:
                 "VLLM_USE_V2_MODEL_RUNNER must be 0"
             )
         settings = read_parameters(VllmModelSettings, json.loads(model_config))
-        reports = ReportSender(report_address)
-        drafting = StepDrafting(settings, Path(version_directory), reports)
+        self._specdec_reports = ReportSender(report_address)
+        drafting = StepDrafting(settings, Path(version_directory), self._specdec_reports.send)
         _Hooks(runner, drafting, may_shorten=_is_alone()).install()
         self._specdec_drafting = drafting
         return type(runner).__name__
@@ -87,13 +79,13 @@ class SpecdecWorker:
         drafting: StepDrafting | None = getattr(self, "_specdec_drafting", None)
         if drafting is not None:
             drafting.close()
+            self._specdec_reports.close()
 
 
 class _Hooks:
     """The wrapped methods of vLLM's model runner; the draft tokens of each step come from ours.
 
-    A failure of our drafters never fails a step: it is logged and counted, the step goes on without
-    draft tokens, and after MAX_FAILURES in a row no step asks for any.
+    After a failure of our drafters the step goes on without draft tokens.
     """
 
     def __init__(self, runner: Any, drafting: StepDrafting, *, may_shorten: bool) -> None:
@@ -106,7 +98,7 @@ class _Hooks:
         self._begin, self._sample, self._take = (getattr(runner, name) for name in HOOKS)
         self._has_own = not isinstance(runner.drafter, SpecdecProposer)
         self._may_shorten = may_shorten and self._has_own
-        self._num_failures = 0
+        self._attempts = Attempts(drafting.failed)
         self._drafts: Any = None
         """The draft tokens of the last step, until vLLM takes them."""
 
@@ -121,7 +113,7 @@ class _Hooks:
             runner.propose_draft_token_ids = self._propose_draft_token_ids
 
     def _execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        self._attempt(self._begin_step, scheduler_output)
+        self._attempts.run(self._begin_step, scheduler_output)
         if self._may_shorten and self._drafting.num_own_draft is not None:
             # vLLM 0.32 reads here how many tokens its drafter proposes; others always the most.
             most = getattr(scheduler_output, "num_spec_tokens_to_schedule", 0)
@@ -142,7 +134,7 @@ class _Hooks:
         own, step_ids = self._take(), list(getattr(output, "req_ids", None) or ())
         self._drafts = None
         if own is not None and step_ids:
-            found = self._attempt(self._end_step, output, own)
+            found = self._attempts.run(self._end_step, output, own)
             self._drafts = type(own)(step_ids, found or [[] for _ in step_ids])
         return output
 
@@ -158,7 +150,7 @@ class _Hooks:
             # The probabilities from which vLLM's drafter drew its tokens do not fit copied ones.
             # Without them, vLLM takes each draft token as certain, which is right for any.
             self._runner._draft_probs = None  # noqa: SLF001 - vLLM has no other way
-        self._num_failures = 0
+        self._attempts.succeeded()
         return found
 
     def _take_draft_token_ids(self) -> Any:
@@ -174,18 +166,6 @@ class _Hooks:
         if self._drafting.num_own_draft is not None:
             return self._propose(*args, **kwargs)
         return [[] for _ in self._runner.input_batch.req_ids]
-
-    def _attempt(self, action: Callable[..., Result], *args: Any) -> Result | None:
-        """Return the action's result; None if it fails, or if others failed before."""
-        if self._num_failures >= MAX_FAILURES:
-            return None
-        try:
-            return action(*args)
-        except Exception as error:
-            self._num_failures += 1
-            self._drafting.failed(BATCH, error)
-            logger.exception("our drafters failed %d times in a row", self._num_failures)
-            return None
 
 
 def _are_beginnings(

@@ -1,0 +1,44 @@
+"""Call our drafters in an engine's step so that their failures never fail the step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from specdec.batch_drafting.batch_drafter import BATCH
+
+logger = logging.getLogger("specdec.drafters")
+
+Result = TypeVar("Result")
+
+MAX_FAILURES = 3
+"""Failures of our drafters in a row after which they are left out of all later steps."""
+
+
+class Attempts:
+    """The calls of our drafters in one engine's steps.
+
+    A failure is logged and counted. After MAX_FAILURES in a row no more calls are made.
+    """
+
+    def __init__(self, report_failure: Callable[[str, Exception], None]) -> None:
+        """`report_failure` gets BATCH and the error of each failure."""
+        self._report_failure = report_failure
+        self._num_failures = 0
+
+    def run(self, action: Callable[..., Result], *args: object) -> Result | None:
+        """Return the action's result; None if it fails, or if others failed before."""
+        if self._num_failures >= MAX_FAILURES:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:
+            self._num_failures += 1
+            self._report_failure(BATCH, error)
+            logger.exception("our drafters failed %d times in a row", self._num_failures)
+            return None
+
+    def succeeded(self) -> None:
+        """Take note that a whole step went well."""
+        self._num_failures = 0

@@ -1,0 +1,85 @@
+"""Generate answers by TensorRT-LLM's LLM API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.batch_engines.generator import Part
+from specdec.batch_engines.step_drafting import NewRequest
+from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
+from specdec.torch_engine.task import Task
+
+_COMPLETE = ("stop", "length")
+"""Values of finish_reason for an answer that ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class LlmApiArguments:
+    """The arguments of one request."""
+
+    sampling: dict[str, Any]
+    """Arguments of TensorRT-LLM's SamplingParams."""
+    drafting: Callable[[int], NewRequest]
+    """Returns the request as our drafters take it, given its client id."""
+
+
+class LlmApiGenerator:
+    """`tensorrt_llm.LLM` as a `Generator`."""
+
+    name = "TensorRT-LLM"
+
+    def __init__(
+        self, tensorrt_llm: Any, llm: Any, register: Callable[[int, NewRequest], None] | None
+    ) -> None:
+        """Take the package TensorRT-LLM and its LLM.
+
+        `register` gets the client id of each request, once it has been submitted; None if nobody
+        drafts.
+        """
+        self._tensorrt_llm = tensorrt_llm
+        self._llm = llm
+        self._register = register
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the executor has shut down."""
+        executor = getattr(self._llm, "_executor", None)
+        return executor is None or bool(executor.is_shutdown())
+
+    async def generate(self, task: Task, arguments: LlmApiArguments) -> AsyncIterator[Part]:
+        """Yield the parts of an answer, as `Generator` describes."""
+        params = self._tensorrt_llm.SamplingParams(**arguments.sampling)
+        result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
+        if self._register is not None:
+            self._register(result.request_id, arguments.drafting(result.request_id))
+        num_tokens, is_over = 0, False
+        try:
+            async for _ in result:
+                completion, is_over = result.outputs[0], bool(result.finished)
+                reason = completion.finish_reason
+                if is_over and reason not in _COMPLETE:
+                    raise EngineFailedError(f"TensorRT-LLM ended the answer by {reason!r}")
+                ended = is_over and reason == "stop"
+                tokens = tuple(completion.token_ids[num_tokens:])
+                if ended and tokens and tokens[-1] == task.end_id:
+                    tokens = tokens[:-1]
+                log_probs: tuple[float, ...] = ()
+                if task.wants_log_probs:
+                    drawn = zip(tokens, completion.logprobs[num_tokens:], strict=False)
+                    log_probs = tuple(float(each[token].logprob) for token, each in drawn)
+                num_tokens += len(tokens)
+                yield Part(tokens, log_probs, ended=ended, is_last=is_over)
+        finally:
+            if not is_over:
+                result.abort()
+
+    def error_of(self, error: Exception) -> SpecdecError | None:
+        """Return what a client gets for an exception of the LLM API; None if it is unexpected."""
+        # `generate_async` raises ValueError for arguments that it does not take.
+        if isinstance(error, ValueError):
+            return InvalidRequestError(f"TensorRT-LLM refused the request: {error}")
+        if isinstance(error, self._tensorrt_llm.executor.utils.RequestError):
+            return EngineFailedError(f"TensorRT-LLM failed on the request: {error}")
+        return None

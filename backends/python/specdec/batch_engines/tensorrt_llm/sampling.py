@@ -1,0 +1,72 @@
+"""Convert a call of the contract to TensorRT-LLM's sampling parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from specdec.errors import UnsupportedError
+from specdec.torch_engine.task import Task
+
+NEUTRAL: dict[str, tuple[object, tuple[int, int]]] = {
+    "min_tokens": (0, (1, 1)),
+    "logit_bias": ((), (1, 1)),
+    "min_p": (0.0, (1, 3)),
+    "repetition_penalty": (1.0, (1, 3)),
+    "presence_penalty": (0.0, (1, 3)),
+    "frequency_penalty": (0.0, (1, 3)),
+}
+"""Value without effect, and the first release whose Torch sampler, which verifies draft tokens,
+heeds the parameter."""
+
+
+def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) -> dict[str, Any]:
+    """Return the arguments of TensorRT-LLM's SamplingParams for a task.
+
+    `release` are the first two numbers of TensorRT-LLM's version. Raises UnsupportedError for what
+    it cannot do. Source: tensorrt_llm/sampling_params.py, and the page "Sampling" of its
+    documentation, 1.0 to 1.3.
+    """
+    params = task.params
+    if params.bad_words or params.bad_texts:
+        raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
+    if task.wants_logits:
+        raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")
+    for name, (neutral, first) in NEUTRAL.items():
+        if release < first and getattr(params, name) != neutral:
+            raise UnsupportedError(
+                f"TensorRT-LLM {release[0]}.{release[1]} ignores {name}, which needs release "
+                f"{first[0]}.{first[1]}; leave it out"
+            )
+    num_output = len(task.input_ids) - task.num_prompt_tokens
+    arguments: dict[str, Any] = {
+        "max_tokens": task.max_new_tokens,
+        "detokenize": False,
+        # 1 gives the drawn token's in all releases, beside the most likely one's.
+        "logprobs": 1 if task.wants_log_probs else None,
+    }
+    if task.end_id is None:
+        arguments["ignore_eos"] = True
+    else:
+        arguments |= {"end_id": task.end_id, "pad_id": task.end_id}
+    if params.min_tokens > num_output:
+        arguments["min_tokens"] = params.min_tokens - num_output
+    if params.logit_bias:
+        bias = arguments["embedding_bias"] = torch.zeros(vocab_size)
+        for token, value in params.logit_bias:
+            bias[token] = value
+    for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
+        if getattr(params, name) != NEUTRAL[name][0]:
+            arguments[name] = getattr(params, name)
+    if params.is_greedy:
+        return arguments | {"top_k": 1}
+    if params.min_p:
+        arguments["min_p"] = params.min_p
+    # Up to 1.0, requests without top_k and top_p are greedy at any temperature.
+    return arguments | {
+        "temperature": params.temperature,
+        "top_k": params.top_k,
+        "top_p": params.top_p,
+        "seed": params.seed % 2**63,
+    }

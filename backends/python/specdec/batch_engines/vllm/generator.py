@@ -1,0 +1,61 @@
+"""Generate answers by vLLM's AsyncLLM."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from specdec.batch_engines.generator import Part
+from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError, SpecdecError
+from specdec.torch_engine.task import Task
+
+_COMPLETE = ("stop", "length")
+"""Values of vLLM's finish_reason for an answer that ended by itself."""
+
+
+class VllmGenerator:
+    """AsyncLLM as a `Generator`."""
+
+    name = "vLLM"
+
+    def __init__(self, vllm: Any, llm: Any) -> None:
+        """Take the package vLLM and its AsyncLLM."""
+        self._vllm = vllm
+        self._llm = llm
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether vLLM's engine process has died."""
+        return bool(self._llm.errored)
+
+    async def generate(self, task: Task, arguments: Mapping[str, Any]) -> AsyncIterator[Part]:
+        """Yield the parts of an answer, as `Generator` describes."""
+        vllm = self._vllm
+        kind = vllm.sampling_params.RequestOutputKind.DELTA
+        params = vllm.SamplingParams(**arguments, output_kind=kind)
+        prompt = vllm.TokensPrompt(prompt_token_ids=task.input_ids.tolist())
+        if task.cache_salt:
+            prompt["cache_salt"] = task.cache_salt
+        async for part in self._llm.generate(prompt, params, task.request_id):
+            completion = part.outputs[0]
+            tokens, reason = tuple(completion.token_ids), completion.finish_reason
+            if reason is not None and reason not in _COMPLETE:
+                raise EngineFailedError(f"vLLM ended the answer by {reason!r}")
+            ended = reason == "stop"
+            if ended:
+                tokens = tokens[:-1]  # the end token
+            log_probs: tuple[float, ...] = ()
+            if task.wants_log_probs:
+                drawn = zip(tokens, completion.logprobs, strict=False)
+                log_probs = tuple(float(each[token].logprob) for token, each in drawn)
+            yield Part(tokens, log_probs, ended=ended, is_last=bool(part.finished))
+
+    def error_of(self, error: Exception) -> SpecdecError | None:
+        """Return what a client gets for an exception of vLLM; None if it is unexpected."""
+        if isinstance(error, self._vllm.v1.engine.exceptions.EngineDeadError):
+            return EngineLostError("vLLM's engine process has died")
+        # Before VLLMClientError, vLLM raised ValueError for what the client did wrong.
+        client_error = getattr(self._vllm.exceptions, "VLLMClientError", ValueError)
+        if isinstance(error, client_error):
+            return InvalidRequestError(f"vLLM refused the request: {error}")
+        return None

@@ -1,0 +1,1 @@
+"""As tensorrt_llm/_torch/pyexecutor."""

@@ -1,0 +1,5 @@
+"""As tensorrt_llm/executor."""
+
+from tensorrt_llm.executor import utils
+
+__all__ = ["utils"]

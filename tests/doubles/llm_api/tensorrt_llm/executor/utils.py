@@ -1,0 +1,5 @@
+"""As tensorrt_llm/executor/utils.py."""
+
+
+class RequestError(RuntimeError):
+    """The error of a single request."""

@@ -1,0 +1,23 @@
+"""The configurations, as in tensorrt_llm/llmapi/llm_args.py. Unknown fields raise TypeError."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class KvCacheConfig:
+    """The fields that are read."""
+
+    free_gpu_memory_fraction: float = 0.9
+    dtype: str = "auto"
+    enable_block_reuse: bool = True
+
+
+@dataclass(kw_only=True)
+class UserProvidedDecodingConfig:
+    """The configuration of a drafter of the user."""
+
+    max_draft_len: int
+    drafter: object
+    resource_manager: object = None

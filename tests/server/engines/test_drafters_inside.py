@@ -1,0 +1,215 @@
+"""Engines with our drafters inside, behind a live tritonserver.
+
+They are a strict double of TensorRT-LLM's LLM API and, if VLLM_PYTHON names a Python with it, vLLM's
+CPU build.
+"""
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.launch.triton_server import TritonServer
+from specdec.serving.text.tokenizing import Tokenizer
+from tests.doubles.repository import inside_repository
+from tests.server.support.live import (
+    MODEL_REPOSITORY,
+    metrics,
+    num_inflight,
+    raw_client,
+    tensor,
+)
+from tests.server.support.prompts import PLAIN
+from tests.waiting import wait_for
+
+COPY = "Repeat this text three times: the quick brown fox jumps over the lazy dog again and again."
+QUESTION = [{"role": "user", "content": COPY}]
+WITHIN_S = 20.0
+NUM_REQUESTS, NUM_HANG_UPS = 60, 18
+HEAD = {"llmapi": "", "vllm": "eagle3"}
+"""Name of each engine's own drafter."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=["llmapi", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(600)])],
+)
+def engine(request):
+    """Return the kind of the engine."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def server(engine, tmp_path_factory):
+    """Return a server with such an engine."""
+    directory = tmp_path_factory.mktemp(engine)
+    log = directory / "server.log"
+    if engine == "llmapi":
+        with TritonServer(inside_repository(directory), log_path=log) as running:
+            yield running
+        return
+    python, repository = Path(os.environ["VLLM_PYTHON"]).absolute(), directory / "repository"
+    command = [str(python), "-m", "specdec", "build", "render", "smollm2_135m_vllm"]
+    subprocess.run([*command, "--output", str(repository)], check=True)
+    with TritonServer(repository, log_path=log, python=python, ready_timeout_s=500.0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """Return a client of the server."""
+    with GrpcClient(server.grpc_url, timeout_s=300.0) as found:
+        yield found
+
+
+def request(**fields):
+    """Return a request for a text that copies its prompt."""
+    given = {"messages": QUESTION, "max_tokens": 48, "return_perf_metrics": True} | fields
+    return GenerationRequest(**given)
+
+
+def direct(text, max_tokens):
+    """Return the inputs of a direct call of the model `target`."""
+    tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
+    ids = tokenizer.plain(text)
+    return {
+        "input_ids": ids[None],
+        "input_lengths": tensor(len(ids)),
+        "request_output_len": tensor(max_tokens),
+        "end_id": tensor(tokenizer.end_id),
+        "exclude_input_in_output": tensor(True),
+    }
+
+
+def lengths(result):
+    """Return the draft lengths of the answer's rounds."""
+    figures = result.end.speculative_decoding
+    return {int(each) for each in figures["acceptance_histogram_by_draft_length"]}
+
+
+def test_each_request_of_a_batch_gets_what_it_asks_for(client, engine):
+    """Sixteen at once, each with another drafter or length."""
+    head = HEAD[engine]
+    drafters = ("lookup", "suffix", head or "auto", f"lookup+{head or 'suffix'}")
+    asked = [(drafter, k) for drafter in drafters for k in (0, 1, 3, 8)]
+    requests = [request(drafter=drafter, num_draft_tokens=k) for drafter, k in asked]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        results = list(pool.map(client.generate, requests))
+    for (drafter, k), result in zip(asked, results, strict=True):
+        assert all(length <= k for length in lengths(result)), (drafter, k)
+        used = set(result.end.speculative_decoding["drafters"])
+        if drafter != "auto":
+            assert used <= set(drafter.split("+")), (drafter, k)
+        assert bool(used) == (k > 0) or drafter in ("suffix", "auto"), (drafter, k)
+        assert result.end.verification == ("engine" if k else "off")
+        if head and drafter == head and k:
+            assert max(lengths(result)) == k
+
+
+def test_sources_add_up_to_the_counts(client, engine):
+    """`output_sources` shows the same accepted tokens as the counts."""
+    result = client.generate(request(drafter=f"lookup+{HEAD[engine] or 'suffix'}"))
+    figures = result.end.speculative_decoding
+    assert result.end.num_output_tokens == len(result.token_ids)
+    assert sum(source > 0 for source in result.sources) == figures["num_accepted_draft_tokens"] > 0
+    assert result.end.total_draft_tokens == figures["num_draft_tokens"]
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "auto", "none"])
+def test_answers_equal_the_target_called_directly(server, client, engine, drafter):
+    """The double computes each row alone; what holds for vLLM is measured (docs/engines.md)."""
+    if engine == "vllm":
+        pytest.skip("vLLM's CPU build computes other bits for several rows")
+    prompts = [text for text in PLAIN if len(text) < 200]
+    requests = [
+        GenerationRequest(text_input=text, max_tokens=16, drafter=drafter) for text in prompts
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(client.generate, requests))
+    with raw_client(server) as raw:
+        for text, answer in zip(prompts, answers, strict=True):
+            (response,) = raw.infer("target", direct(text, 16))
+            own = response.outputs["output_ids"].ravel()
+            assert own.tolist() == list(answer.token_ids)
+
+
+def test_seed_gives_the_same_text_again(client):
+    """A sampled answer can be had again, without speculation."""
+    sampled = {"temperature": 0.8, "top_p": 0.9, "seed": 7, "drafter": "none"}
+    first, again = (client.generate(request(**sampled)) for _ in range(2))
+    assert first.token_ids == again.token_ids
+    other = client.generate(request(**sampled | {"seed": 8}))
+    assert other.token_ids != first.token_ids
+    assert client.generate(request(temperature=0.5, drafter="lookup")).end.verification == (
+        "rejection"
+    )
+
+
+def test_log_probabilities_and_stop_words(client):
+    """Each token has its log-probability, and the text ends before a stop word."""
+    answer = client.generate(request(return_log_probs=True))
+    assert len(answer.log_probs) == len(answer.token_ids)
+    assert all(value <= 0 for value in answer.log_probs)
+    stopped = client.generate(request(stop_words=["fox"]))
+    assert stopped.end.finish_reason == "stop"
+    assert "fox" not in stopped.text
+
+
+def test_bans_and_least_lengths_hold(client, engine):
+    """vLLM takes both."""
+    if engine != "vllm":
+        pytest.skip("the Torch sampler has no bad words")
+    sampled = {"temperature": 0.8, "seed": 7, "drafter": "none"}
+    assert "fox" in client.generate(request(**sampled)).text
+    assert "fox" not in client.generate(request(**sampled, bad_words=["fox"])).text
+    assert len(client.generate(request(min_tokens=40)).token_ids) >= 40
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "engines"),
+    [
+        ({"min_p": 0.1, "temperature": 1.0}, "min_p", ("vllm", "llmapi")),
+        ({"logit_bias": {5: 1.0}}, "logit_bias", ("vllm",)),
+        ({"bad_words": ["x"]}, "bad words", ("llmapi",)),
+        ({"repetition_penalty": 1.2}, "repetition_penalty", ("llmapi",)),
+        ({"verification": "block"}, "block", ("vllm", "llmapi")),
+        ({"drafter": "vote"}, "vote", ("vllm",)),
+        ({"drafter": "eagle3_tree"}, "eagle3_tree", ("vllm",)),
+    ],
+)
+def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, name, engines):
+    """The error has the type `unsupported`, and no traceback."""
+    if engine not in engines:
+        pytest.skip("this engine can")
+    with pytest.raises(SpecdecError, match=name) as refused:
+        client.generate(request(**fields))
+    assert refused.value.error_type == "unsupported"
+    assert "Traceback" not in str(refused.value)
+
+
+def test_hang_ups_leave_nothing_and_hurt_nobody(server, client):
+    """Almost a third of the clients go away after the first response; the others get all."""
+
+    def ask(number):
+        if number % NUM_REQUESTS >= NUM_HANG_UPS:
+            return len(client.generate(request(max_tokens=16, min_tokens=16)).token_ids)
+        chunks = client.stream(request(max_tokens=1000, stream=True))
+        next(chunks)
+        chunks.close()
+        return None
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(ask, range(NUM_REQUESTS)))
+    assert found.count(16) == NUM_REQUESTS - NUM_HANG_UPS
+    wait_for(lambda: num_inflight(server) == 0, WITHIN_S)
+
+
+def test_metrics_show_drafters_and_tasks(server, client):
+    """Acceptance by task and drafter is counted, as with our own engine."""
+    for _ in range(2):
+        client.generate(request(task="copying", drafter="lookup"))
+    for name in ("specdec_num_draft_tokens_total", "specdec_num_accepted_tokens_total"):
+        assert metrics(server)[name, ("drafter=lookup", "task=copying")] > 0

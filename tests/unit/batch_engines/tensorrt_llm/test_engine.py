@@ -1,0 +1,259 @@
+"""Tests of TensorRT-LLM's LLM API with our drafters inside, on a strict double of it."""
+
+import json
+import queue
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specdec.acceptance.sampling import SamplingParams
+from specdec.batch_engines.tensorrt_llm.engine import TensorRtLlmEngine
+from specdec.engines.wire.engine_call import EngineCall
+from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
+from specdec.torch_engine.task import Task
+
+DOUBLE = Path("tests/doubles/llm_api").absolute()
+PROMPT = list(range(100, 140))
+END = 2
+MAX_DRAFT_LEN = 8
+PARAMETERS = {
+    "checkpoint_dir": "known",
+    "tensorrt_llm_draft_model_name": "",
+    "max_draft_len": str(MAX_DRAFT_LEN),
+    "max_seq_len": "256",
+    "draft_budget_ms": "1000",
+    "control_share": "0",
+}
+
+
+def answer(prompt):
+    """Return the known answer: a part of the prompt that depends on its last token."""
+    return [*PROMPT[prompt[-1] % 7 :], 7, 0, 0, 8, *PROMPT[:20], END]
+
+
+@pytest.fixture(params=["1.0.3", "1.2.1", "1.3.0"])
+def release(request):
+    """Run a test with each release that the double knows."""
+    return request.param
+
+
+@pytest.fixture
+def package(monkeypatch, release):
+    """Return the double as the package `tensorrt_llm`, in one release."""
+    monkeypatch.syspath_prepend(str(DOUBLE))
+    monkeypatch.setenv("SPECDEC_DOUBLE_RELEASE", release)
+    monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", "0")
+    _forget()
+    import tensorrt_llm  # noqa: PLC0415 - in the release of the test
+    from tensorrt_llm import target  # noqa: PLC0415
+
+    target.KNOWN["known"] = target.KnownTexts(200, answer)
+    yield tensorrt_llm
+    _forget()
+
+
+def _forget():
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorrt_llm"]:
+        del sys.modules[name]
+
+
+class Server:
+    """An engine on the double."""
+
+    def __init__(self, directory, **parameters):
+        (directory / "known").mkdir(exist_ok=True)
+        (directory / "known" / "config.json").write_text(json.dumps({"vocab_size": 200}))
+        given = {**PARAMETERS, **parameters}
+        config = {
+            "name": "target",
+            "parameters": {name: {"string_value": value} for name, value in given.items()},
+        }
+        self.engine = TensorRtLlmEngine(config, directory)
+        self.executor = self.engine._llm._executor
+
+    def begin(self, name, prompt=PROMPT, max_tokens=200, *, options=None, **fields):
+        """Begin a request, and return the queue of its outputs."""
+        outputs = queue.SimpleQueue()
+        task = Task(
+            name,
+            np.asarray(prompt, dtype=np.int32),
+            max_tokens,
+            end_id=END,
+            num_prompt_tokens=len(prompt),
+            **fields,
+        )
+        drafting = "" if options is None else json.dumps(options)
+        call = EngineCall(
+            task,
+            stop=False,
+            streaming=True,
+            exclude_input=True,
+            return_perf_metrics=False,
+            requested_outputs=frozenset(),
+            gives_receipts=False,
+            drafting=drafting,
+        )
+        self.engine.submit(call, outputs.put)
+        return outputs
+
+
+def all_of(outputs):
+    """Return the tokens, the log-probabilities and the rounds of an answer, and its last output."""
+    tokens, log_probs, rounds = [], [], []
+    while True:
+        output = outputs.get(timeout=20)
+        tokens += output.tokens
+        log_probs += output.log_probs
+        if output.drafting is not None:
+            rounds += output.drafting.rounds
+        if output.is_final:
+            return tokens, log_probs, rounds, output
+
+
+@pytest.fixture
+def serve(package, tmp_path):
+    """Return a function that starts an engine on the double."""
+    assert package.__version__
+    servers = []
+
+    def start(**parameters):
+        servers.append(Server(tmp_path, **parameters))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.engine.close()
+
+
+@pytest.mark.parametrize("options", [None, {"drafter": "lookup"}, {}, {"drafter": "suffix"}])
+def test_answers_are_those_without_drafts(serve, options):
+    """Whatever drafts, the target confirms only its own tokens, and the rounds add up to them."""
+    server = serve()
+    for number in range(4):
+        prompt = [*PROMPT, 100 + number]
+        found = server.begin(str(number), prompt, options=options, wants_log_probs=True)
+        tokens, log_probs, rounds, last = all_of(found)
+        assert last.error is None
+        assert tokens == answer(prompt)[:-1]
+        assert log_probs == [-float(each) for each in tokens]
+        assert sum(each.num_tokens for each in rounds) == len(tokens)
+        assert last.stats.num_draft_tokens == sum(each.num_draft_tokens for each in rounds)
+    has_drafts = sum(server.executor.num_verified) > 0
+    assert has_drafts == (options is not None)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 8])
+def test_each_request_gets_the_draft_length_that_it_asks_for(serve, k):
+    """Padding is not counted."""
+    server = serve()
+    options = {"drafter": "lookup", "num_draft_tokens": k}
+    *_, rounds, last = all_of(server.begin("a", options=options))
+    assert max(each.num_draft_tokens for each in rounds) == k
+    assert max(server.executor.num_verified) == k
+    assert (last.stats.num_accepted_tokens > 0) == (k > 0)
+
+
+def test_copied_tokens_are_accepted_and_named(serve):
+    """The rounds tell which drafter proposed each token."""
+    *_, rounds, _ = all_of(serve().begin("a", options={"drafter": "lookup"}))
+    drafted = [each for each in rounds if each.num_draft_tokens]
+    assert {each.drafter for each in drafted} == {"lookup"}
+    assert sum(len(each.accepted_sources) for each in drafted) > 30
+
+
+def test_controller_learns_every_round(serve):
+    """Also the last one, which no step follows; the news come with a later answer."""
+    server = serve()
+    for number in range(3):
+        *_, last = all_of(server.begin(str(number), options={"drafter": "lookup", "task": "qa"}))
+        time.sleep(1.1)
+    assert last.drafting.task is not None
+    assert server.engine._hooks._num_seen == {}
+
+
+def test_answer_goes_on_after_a_pause(serve):
+    """TensorRT-LLM frees the cache of a paused request, and reads its text again."""
+    server = serve(max_draft_len="1")
+    outputs = server.begin("a", options={"drafter": "lookup"})
+    first = outputs.get(timeout=20)
+    server.executor.pause(1)
+    tokens, _, rounds, last = all_of(outputs)
+    assert [*first.tokens, *tokens] == answer(PROMPT)[:-1]
+    assert last.stats.num_accepted_tokens == sum(len(each.accepted_sources) for each in rounds)
+
+
+def test_cancelled_answer_ends(serve):
+    """Its slot is free for the next request."""
+    server = serve(max_num_sequences="1")
+    for number in range(20):
+        outputs = server.begin(str(number), options={})
+        server.engine.cancel(str(number))
+        assert all_of(outputs)[-1].error is None
+    assert all_of(server.begin("last"))[0] == answer(PROMPT)[:-1]
+    assert server.engine._hooks._num_seen == {}
+    assert server.engine._hooks._new == {}
+
+
+def test_failing_drafters_fail_no_request(serve, monkeypatch):
+    """The steps go on without drafts, and the failure is reported."""
+    server = serve()
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(server.engine._drafting, "end_step", fail)
+    tokens, _, _, last = all_of(server.begin("a", options={}))
+    assert tokens == answer(PROMPT)[:-1]
+    assert ("batch", "internal") in last.drafting.failures
+
+
+def test_refused_and_failed_requests_get_their_errors(serve, monkeypatch):
+    """What the client did wrong is not the engine's failure."""
+    server = serve()
+    with pytest.raises(InvalidRequestError, match="the limit is 255"):
+        server.begin("a", [*PROMPT] * 7)
+
+    def fail(*_):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(server.executor, "_forward", fail)
+    last = all_of(server.begin("b"))[-1]
+    assert isinstance(last.error, EngineFailedError)
+    assert "no memory" in str(last.error)
+
+
+def test_answers_at_a_stop_end_with_an_error(serve, monkeypatch):
+    """A part of an answer must not look like a whole one."""
+    server = serve()
+    forward = server.executor._forward
+
+    def slowly(request):
+        time.sleep(0.05)
+        return forward(request)
+
+    monkeypatch.setattr(server.executor, "_forward", slowly)
+    outputs = server.begin("a", options={"num_draft_tokens": 0})
+    outputs.get(timeout=20)
+    server.engine.close()
+    assert "shutting down" in str(all_of(outputs)[-1].error)
+
+
+def test_missing_hook_is_named(package, tmp_path):
+    """A release without drafters of the user is refused at the start."""
+    from tensorrt_llm import llmapi  # noqa: PLC0415 - the double
+
+    del llmapi.UserProvidedDecodingConfig
+    assert package.__version__
+    with pytest.raises(ConfigurationError, match=r"llmapi.UserProvidedDecodingConfig, which this"):
+        Server(tmp_path)
+
+
+def test_sampled_request_passes_its_parameters(serve):
+    """At a temperature, TensorRT-LLM must not fall back to greedy decoding."""
+    server = serve()
+    params = SamplingParams(temperature=0.7, seed=2**63 + 5)
+    tokens, *_ = all_of(server.begin("a", options={}, params=params))
+    assert tokens == answer(PROMPT)[:-1]
