@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
-
-from specdec.batch_drafting.batch_drafter import BATCH
 
 logger = logging.getLogger("specdec.drafters")
 
@@ -22,8 +21,8 @@ class Attempts:
     A failure is logged and counted. After MAX_FAILURES in a row no more calls are made.
     """
 
-    def __init__(self, report_failure: Callable[[str, Exception], None]) -> None:
-        """`report_failure` gets BATCH and the error of each failure."""
+    def __init__(self, report_failure: Callable[[Exception], None]) -> None:
+        """`report_failure` gets the error of each failure."""
         self._report_failure = report_failure
         self._num_failures = 0
 
@@ -35,7 +34,8 @@ class Attempts:
             return action(*args)
         except Exception as error:
             self._num_failures += 1
-            self._report_failure(BATCH, error)
+            with suppress(Exception):  # A report that fails must not fail the step.
+                self._report_failure(error)
             logger.exception("our drafters failed %d times in a row", self._num_failures)
             return None
 

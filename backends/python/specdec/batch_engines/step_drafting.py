@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from specdec.batch_drafting.batch_drafter import BatchDrafter
+from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
@@ -236,6 +236,11 @@ class StepDrafting:
             if report is not None:
                 tasks[task] = report.to_json()
         self._send(StepReport(records, tasks, failures))
+
+    def step_failed(self, error: Exception) -> None:
+        """Report that a call of this object failed, at once: later steps may not ask it."""
+        self.failed(BATCH, error)
+        self._report({})
 
     def failed(self, drafter: str, error: Exception) -> None:
         """Report a failure of a drafter, or of all under the name BATCH."""

@@ -94,8 +94,7 @@ class TensorRtLlmEngine(BatchEngine):
             }
         self._llm = tensorrt_llm.LLM(**arguments)
         logger.info("TensorRT-LLM %s has started", tensorrt_llm.__version__)
-        register = None if self._hooks is None else self._hooks.register
-        generator = LlmApiGenerator(tensorrt_llm, self._llm, register)
+        generator = LlmApiGenerator(tensorrt_llm, self._llm, self._hooks)
         return generator, _vocab_size(self._directory / settings.checkpoint_dir)
 
     async def _stop(self) -> None:

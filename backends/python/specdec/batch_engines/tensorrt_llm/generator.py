@@ -8,6 +8,7 @@ from typing import Any
 
 from specdec.batch_engines.generator import Part
 from specdec.batch_engines.step_drafting import NewRequest
+from specdec.batch_engines.tensorrt_llm.hooks import StepHooks
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
 from specdec.torch_engine.task import Task
 
@@ -30,17 +31,11 @@ class LlmApiGenerator:
 
     name = "TensorRT-LLM"
 
-    def __init__(
-        self, tensorrt_llm: Any, llm: Any, register: Callable[[int, NewRequest], None] | None
-    ) -> None:
-        """Take the package TensorRT-LLM and its LLM.
-
-        `register` gets the client id of each request, once it has been submitted; None if nobody
-        drafts.
-        """
+    def __init__(self, tensorrt_llm: Any, llm: Any, hooks: StepHooks | None) -> None:
+        """Take the package TensorRT-LLM and its LLM. `hooks` are None if nobody drafts."""
         self._tensorrt_llm = tensorrt_llm
         self._llm = llm
-        self._register = register
+        self._hooks = hooks
 
     @property
     def has_failed(self) -> bool:
@@ -52,8 +47,8 @@ class LlmApiGenerator:
         """Yield the parts of an answer, as `Generator` describes."""
         params = self._tensorrt_llm.SamplingParams(**arguments.sampling)
         result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
-        if self._register is not None:
-            self._register(result.request_id, arguments.drafting(result.request_id))
+        if self._hooks is not None:
+            self._hooks.register(result.request_id, arguments.drafting(result.request_id))
         num_tokens, is_over = 0, False
         try:
             async for _ in result:
@@ -74,6 +69,8 @@ class LlmApiGenerator:
         finally:
             if not is_over:
                 result.abort()
+            if self._hooks is not None:
+                self._hooks.forget(result.request_id)
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of the LLM API; None if it is unexpected."""

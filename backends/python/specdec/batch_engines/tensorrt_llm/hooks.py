@@ -18,13 +18,16 @@ LENGTH_NAMES = ("max_draft_len", "max_total_draft_tokens", "max_draft_tokens")
 
 
 class StepHooks:
-    """What our drafters do in a step. All methods but `register` run on the executor's thread."""
+    """What our drafters do in a step.
+
+    `register` and `forget` may be called on any thread, all else runs on the executor's.
+    """
 
     def __init__(self, drafting: StepDrafting, max_draft_len: int) -> None:
         """`max_draft_len` is the most draft tokens of a request."""
         self._drafting = drafting
         self._max_draft_len = max_draft_len
-        self._attempts = Attempts(drafting.failed)
+        self._attempts = Attempts(drafting.step_failed)
         self._new: dict[int, NewRequest] = {}
         """Requests by client id that no step has seen."""
         self._num_seen: dict[str, int] = {}
@@ -33,6 +36,10 @@ class StepHooks:
     def register(self, client_id: int, request: NewRequest) -> None:
         """Take a new request; steps before this call go without draft tokens for it."""
         self._new[client_id] = request
+
+    def forget(self, client_id: int) -> None:
+        """Drop a request whose answer has ended, if no step has seen it."""
+        self._new.pop(client_id, None)
 
     def prepare(self, requests: Sequence[Any]) -> None:
         """Set the draft tokens of all requests (LlmRequest) that generate in the next step."""

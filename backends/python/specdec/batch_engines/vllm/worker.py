@@ -98,7 +98,7 @@ class _Hooks:
         self._begin, self._sample, self._take = (getattr(runner, name) for name in HOOKS)
         self._has_own = not isinstance(runner.drafter, SpecdecProposer)
         self._may_shorten = may_shorten and self._has_own
-        self._attempts = Attempts(drafting.failed)
+        self._attempts = Attempts(drafting.step_failed)
         self._drafts: Any = None
         """The draft tokens of the last step, until vLLM takes them."""
 
