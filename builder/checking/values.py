@@ -99,7 +99,7 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
         yield error(
             "devices",
             f"{name}: our drafters run in an llmapi-drafts engine on one GPU; given {len(devices)}",
-            "name one GPU, or serve the model by vLLM (engine = \"vllm\")",
+            'name one GPU, or serve the model by vLLM (engine = "vllm")',
         )
     if pair.engine == VLLM and (len(placement.instances) > 1 or placement.pipeline_parallel > 1):
         yield error(

@@ -65,8 +65,8 @@ def write_batch_engine_model(
 ) -> None:
     """Write the target's model folder `model`: config.pbtxt and model.py.
 
-    `model_py` is the text of model.py, `engine` the engine's name for people, and `parameters`
-    those that not all such engines have.
+    `model_py` is the text of model.py, `engine` the engine's name for people, and `parameters` the
+    parameters that only this kind of engine has.
     """
     (model / "1").mkdir(parents=True)
     limits, target = pair.limits, pair.target

@@ -106,18 +106,20 @@ class DraftRecord:
     """Seconds for which the step waited for draft tokens."""
 
     def verified(self, tokens: Sequence[int], *, ended: bool) -> RoundRecord:
-        """Return the draft's round. `tokens` are those of the answer from `first` on, and `ended`
-        whether its end token follows them."""
+        """Return the draft's round.
+
+        `tokens` are those of the answer from `first` on; `ended`: whether the round ends with the
+        end token, after all of them.
+        """
         pairs = zip(tokens, self.tokens, strict=False)
         num_accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        num_tokens = min(len(tokens), num_accepted + 1)
         return RoundRecord(
-            num_tokens,
+            min(len(tokens), num_accepted + 1),
             len(self.tokens),
             self.drafter,
             self.sources[:num_accepted],
             self.draft_s,
-            ended=ended and num_tokens == len(tokens),
+            ended,
         )
 
 
@@ -177,15 +179,18 @@ class ExpectedRounds:
         """Return the rounds of the next tokens, as `Rounds` describes."""
         taken: list[RoundRecord] = []
         while tokens:
-            taken.append(self._round(tokens, ended=ended))
+            taken.append(self._round(tokens))
             tokens = tokens[taken[-1].num_tokens :]
             self._num_tokens += taken[-1].num_tokens
-        draft = self._next()
-        if ended and draft is not None and not (taken and taken[-1].ended):
-            taken.append(draft.verified((), ended=True))
+        if ended:
+            draft = self._next()
+            if draft is not None:
+                taken.append(draft.verified((), ended=True))
+            elif taken:
+                taken[-1] = replace(taken[-1], ended=True)
         return tuple(taken)
 
-    def _round(self, tokens: Sequence[int], *, ended: bool) -> RoundRecord:
+    def _round(self, tokens: Sequence[int]) -> RoundRecord:
         """Return the first round of the tokens, which come next."""
         draft = self._next()
         if draft is None:
@@ -193,7 +198,7 @@ class ExpectedRounds:
         if draft.first > self._num_tokens:
             return RoundRecord(min(len(tokens), draft.first - self._num_tokens))
         self._drafts.popleft()
-        return draft.verified(tokens, ended=ended)
+        return draft.verified(tokens, ended=False)
 
     def _next(self) -> DraftRecord | None:
         """Return the first draft whose tokens have not come."""

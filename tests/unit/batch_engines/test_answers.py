@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from specdec.batch_engines.answers import Answer, Answers, News
+from specdec.batch_engines.answers import Answer, Answers, PendingReports
 from specdec.batch_engines.reports import StepReport
 from specdec.batch_engines.vllm.generator import VllmGenerator
 from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError
@@ -74,6 +74,8 @@ class FakeLLM:
                 if isinstance(part, Exception):
                     raise part
                 yield part
+                if part.finished:
+                    return
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             await asyncio.sleep(0)  # as AsyncLLM, which awaits its own abort
@@ -257,7 +259,7 @@ def test_heart_beats_while_vllm_progresses(monkeypatch, progresses, num_beats):
 
 def test_news_add_up_until_they_are_taken():
     """A newer report replaces an older one, but no switch and no failure is lost."""
-    news = News()
+    news = PendingReports()
     news.add({"qa": TASK_REPORT}, [("a", "x")])
     news.add({"qa": {"choice": 1, "num_switches": [0, 1]}}, [("b", "y")])
     found = news.take("qa")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
@@ -29,6 +30,16 @@ class RequestStep:
     `tokens`."""
     ended: bool = False
     """Whether the target then generated its end token, which is not among `tokens`."""
+
+
+def _num_equal(tokens: tuple[int, ...], draft: tuple[int, ...]) -> int:
+    """Return how many tokens at the beginning of both are equal.
+
+    An engine may confirm more than the draft and one token: it may pad drafts to one length, or
+    report several steps at once.
+    """
+    pairs = zip(tokens, draft, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class RoundClock:
@@ -95,8 +106,8 @@ class BatchRequest:
         num_own = len(step.own_draft) if self.is_reading else self._proposed.num_next or 0
         self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL
-        # An engine that pads drafts to one length may accept tokens that nobody proposed.
-        num_accepted = min(len(step.tokens) - (not step.ended), len(proposed.tokens))
+        most = len(step.tokens) - (not step.ended)
+        num_accepted = min(most, _num_equal(step.tokens, proposed.tokens))
         num_verified = len(proposed.tokens) if step.num_verified is None else step.num_verified
         seconds, self._confirmed_s = now_s - self._confirmed_s, now_s
         confirmed = Round(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +37,9 @@ class Answer:
         self.has_begun = False
         """Whether `running` has begun, so that it can be cancelled."""
         self.is_stopped = False
-        """Whether it is to end early."""
+        """Whether the answer must end early."""
         self.is_cancelled = False
-        """Whether its caller asked for that."""
+        """Whether its caller cancelled it."""
         self._stats = TaskStats(arrival_ns=task.arrival_ns)
 
     def output(self, part: Part) -> TaskOutput:
@@ -51,13 +52,13 @@ class Answer:
         return TaskOutput(part.tokens, part.log_probs, drafting=DraftingReport(rounds))
 
     def last(self, output: TaskOutput, report: DraftingReport) -> TaskOutput:
-        """Return an output as the last one, with the news in `report`."""
+        """Return an output as the last one, with `report`."""
         assert output.drafting is not None
         drafting = replace(report, rounds=output.drafting.rounds)
         return replace(output, drafting=drafting, stats=self._stats)
 
 
-class News:
+class PendingReports:
     """The controller's reports on tasks and the failures of drafters that no answer has yet."""
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Answers:
         self._reports = reports
         self._heartbeat = heartbeat
         self._running: dict[str, Answer] = {}
-        self._news = News()
+        self._pending = PendingReports()
         self._has_progressed = False
 
     def begin(self, answer: Answer, arguments: Any) -> None:
@@ -147,14 +148,20 @@ class Answers:
         """
         if answer.is_stopped:
             return _ended_early(answer)
-        async for part in self._generator.generate(answer.task, arguments):
-            self._has_progressed = True
-            self._read_reports()
-            output = answer.output(part)
-            if part.is_last:
-                return answer.last(output, self._news.take(answer.task_label))
-            answer.receive(output)
-        raise EngineFailedError(f"{self._generator.name} ended the answer without a last output")
+        last: TaskOutput | None = None
+        async with aclosing(self._generator.generate(answer.task, arguments)) as parts:
+            async for part in parts:
+                self._has_progressed = True
+                self._read_reports()
+                output = answer.output(part)
+                if part.is_last:
+                    last = answer.last(output, self._pending.take(answer.task_label))
+                else:
+                    answer.receive(output)
+        if last is None:
+            name = self._generator.name
+            raise EngineFailedError(f"{name} ended the answer without a last output")
+        return last
 
     def _read_reports(self) -> None:
         """Take the reports of the steps that have ended."""
@@ -164,7 +171,7 @@ class Answers:
                 answer = self._running.get(request_id)
                 if answer is not None:
                     answer.rounds.add(record)
-            self._news.add(report.tasks, report.failures)
+            self._pending.add(report.tasks, report.failures)
             if report.num_lost:
                 logger.warning("the reports of %d steps were lost", report.num_lost)
 
@@ -193,7 +200,7 @@ def _stop(answer: Answer) -> None:
 def _ended_early(answer: Answer) -> TaskOutput:
     """Return the last output of an answer that was stopped.
 
-    The news stay for another answer, because nobody reads this output.
+    Reports stay for another answer, because nobody reads this output.
     """
     if not answer.is_cancelled:
         return TaskOutput((), error=EngineFailedError("the engine is shutting down"))

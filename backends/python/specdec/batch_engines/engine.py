@@ -24,8 +24,12 @@ from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.task import Receiver, Task, fit
 
 
+LOOP_END_S = 10.0
+"""Most seconds to wait for the end of the asyncio loop's thread."""
+
+
 class BatchEngine(ABC):
-    """One such engine, with a thread for the asyncio loop that feeds it.
+    """An engine with a batch loop of its own, and the thread of the asyncio loop that feeds it.
 
     `submit` and `cancel` may be called on any thread.
     """
@@ -52,11 +56,11 @@ class BatchEngine(ABC):
         try:
             generator, self._vocab_size = self._call(self._start())
         except Exception as error:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._end_loop()
             raise ConfigurationError(f"{self.name} did not start: {error}") from error
         self._answers = Answers(generator, reports, heartbeat)
         self._heartbeat.enter(State.SERVING)
-        asyncio.run_coroutine_threadsafe(self._answers.watch(), self._loop)
+        self._watch = asyncio.run_coroutine_threadsafe(self._answers.watch(), self._loop)
 
     def submit(self, call: EngineCall, receive: Receiver) -> None:
         """Begin the call's task; `receive` is called with each of its outputs, in order.
@@ -77,12 +81,15 @@ class BatchEngine(ABC):
         self._loop.call_soon_threadsafe(self._answers.cancel, request_id)
 
     def close(self) -> None:
-        """End all tasks and the engine."""
+        """End all tasks and the engine. A second call has no effect."""
+        if self._is_closing:
+            return
         self._is_closing = True
+        # A stopped engine must not look like a failed one.
+        self._watch.cancel()
         with suppress(Exception):  # The engine may have died; its processes end with this one.
             self._call(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._end_loop()
         self._heartbeat.close()
 
     @abstractmethod
@@ -103,6 +110,12 @@ class BatchEngine(ABC):
     @abstractmethod
     def _rounds(self) -> Rounds:
         """Return the rounds of a new request."""
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=LOOP_END_S)
+        if not self._thread.is_alive():
+            self._loop.close()
 
     async def _end(self) -> None:
         try:

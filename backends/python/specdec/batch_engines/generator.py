@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ class Generator(Protocol):
     def has_failed(self) -> bool:
         """Whether the engine can answer nothing any more."""
 
-    def generate(self, task: Task, arguments: Any) -> AsyncIterator[Part]:
-        """Yield the parts of the answer to a task as they come.
+    def generate(self, task: Task, arguments: Any) -> AsyncGenerator[Part]:
+        """Yield the parts of the answer to a task as they come; end after the last one.
 
         `arguments` are what the engine's class made of the task (`BatchEngine`). Cancelling the
         iteration ends the answer in the engine. Raises EngineFailedError if the engine ends the answer before it is

@@ -26,7 +26,7 @@ _MAX_REPORT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What the answers need to know of one step."""
+    """The report on one step of the engine, for the answers."""
 
     records: Mapping[str, RoundRecord | DraftRecord] = field(default_factory=dict)
     """By request: the round that the step confirmed, or the draft that the next step verifies."""
@@ -39,7 +39,7 @@ class StepReport:
 
 
 class Reports(Protocol):
-    """Where the answers read reports."""
+    """The interface by which the answers read reports."""
 
     def read(self) -> Iterator[StepReport]:
         """Yield all reports that have arrived; never waits."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
 from specdec.batch_engines.reports import StepReport
+from specdec.batch_engines.requests import NewRequest, Running
 from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.machine import machine
 from specdec.drafting.copying.suffix import Memory
@@ -35,57 +35,11 @@ REPORT_PERIOD_S = 1.0
 """Least seconds between two reports on a task."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRequest:
-    """A request that the engine runs for the first time."""
-
-    step_id: str
-    """The id by which the engine's steps name it."""
-    prompt: Sequence[int]
-    max_tokens: int
-    min_tokens: int
-    end_ids: frozenset[int]
-    """Tokens that end the answer."""
-    options: Mapping[str, Any]
-    """The request's id under `id`, and its drafting options."""
-
-
-@dataclass(slots=True)
-class _Running:
-    """A running request."""
-
-    request: NewRequest
-    request_id: str
-    task: str
-    num_after_prompt: int | None
-    """Draft tokens of the engine's own drafter that it can use after its prompt; None if none."""
-    num_tokens: int = 0
-    """Confirmed tokens, without the end token."""
-    has_ended: bool = False
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether the engine still reads the prompt."""
-        return not (self.num_tokens or self.has_ended)
-
-    @property
-    def is_complete(self) -> bool:
-        return self.has_ended or self.num_tokens >= self.request.max_tokens
-
-    def confirm(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-        """Return the tokens up to the answer's end without the end token, and whether it came."""
-        request = self.request
-        kept = tuple(tokens[: request.max_tokens - self.num_tokens])
-        for index, token in enumerate(kept):
-            if token in request.end_ids and self.num_tokens + index >= request.min_tokens:
-                kept, self.has_ended = kept[:index], True
-                break
-        self.num_tokens += len(kept)
-        return kept, self.has_ended
-
-
 class StepDrafting:
-    """The drafters of one engine. All methods are called on the thread that runs its steps."""
+    """The drafters of one engine.
+
+    All methods but `failed` are called on the thread that runs the engine's steps.
+    """
 
     def __init__(
         self,
@@ -116,8 +70,8 @@ class StepDrafting:
         self._kept = _kept(self.controller, settings, version_directory)
         self._send = report
         self._reports_drafts = reports_drafts
-        self._failures: list[tuple[str, str]] = []
-        self._running: dict[str, _Running] = {}
+        self._failures: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._running: dict[str, Running] = {}
         self._num_scheduled: Mapping[str, int] | None = None
         self._ended_tasks: set[str] = set()
         self._reported_s: dict[str, float] = {}
@@ -157,7 +111,7 @@ class StepDrafting:
 
         `own_drafts` has the draft tokens of the engine's own drafter by id.
         """
-        ours: list[_Running] = []
+        ours: list[Running] = []
         steps: list[RequestStep] = []
         scheduled = self._num_scheduled
         for step_id, tokens in zip(step_ids, sampled, strict=True):
@@ -213,7 +167,7 @@ class StepDrafting:
         options = DraftingOptions.from_json(given)
         asked = options.num_draft_tokens
         num_own = None if options.drafter == NONE or asked == 0 else asked or self._head_length
-        self._running[new.step_id] = _Running(new, request_id, options.task, num_own)
+        self._running[new.step_id] = Running(new, request_id, options.task, num_own)
         self._batch.begin(new.step_id, np.asarray(new.prompt, dtype=np.int32), options)
 
     def _end(self, step_id: str, last: RequestStep | None = None) -> None:
@@ -225,7 +179,7 @@ class StepDrafting:
             self._ended_tasks.add(running.task)
 
     def _report(self, records: Mapping[str, RoundRecord | DraftRecord]) -> None:
-        failures, self._failures = self._failures, []
+        failures = [self._failures.get() for _ in range(self._failures.qsize())]
         tasks, now_s = {}, time.monotonic()
         for task in [*self._ended_tasks]:
             if now_s - self._reported_s.get(task, -REPORT_PERIOD_S) < REPORT_PERIOD_S:
@@ -245,11 +199,11 @@ class StepDrafting:
     def failed(self, drafter: str, error: Exception) -> None:
         """Report a failure of a drafter, or of all under the name BATCH."""
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
-        self._failures.append((drafter, reason))
+        self._failures.put((drafter, reason))
         logger.warning("drafter %s failed: %s", drafter, error)
 
 
-def _draft_record(running: _Running, proposal: Proposal, draft_s: float) -> DraftRecord:
+def _draft_record(running: Running, proposal: Proposal, draft_s: float) -> DraftRecord:
     return DraftRecord(
         running.num_tokens,
         proposal.tokens,

@@ -24,7 +24,7 @@ the engine in other processes, which our drafters cannot reach."""
 
 @dataclass(frozen=True, slots=True)
 class TensorRtLlmModelSettings(BatchEngineSettings):
-    """The parameters of such an engine, with their names in config.pbtxt and their defaults."""
+    """The parameters of an engine of TensorRT-LLM's LLM API, with their names in config.pbtxt."""
 
     kind: ClassVar[str] = "tensorrt_llm"
     max_num_tokens: int = parameter(8192, minimum=1)
@@ -39,9 +39,9 @@ class TensorRtLlmModelSettings(BatchEngineSettings):
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that contradict one another."""
         BatchEngineSettings.__post_init__(self)
-        if self.kv_cache_fraction > 1:
+        if self.kv_cache_fraction >= 1:
             raise ConfigurationError(
-                f"kv_cache_fraction must be at most 1; given {self.kv_cache_fraction:g}"
+                f"kv_cache_fraction must be below 1; given {self.kv_cache_fraction:g}"
             )
         if self.drafters.head:
             raise ConfigurationError(

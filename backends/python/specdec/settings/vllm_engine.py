@@ -82,7 +82,7 @@ class VllmModelSettings(BatchEngineSettings):
         if not self.vllm_drafter:
             return {
                 "method": "custom_class",
-                "model": "specdec.vllm_engine.worker.SpecdecProposer",
+                "model": "specdec.batch_engines.vllm.worker.SpecdecProposer",
                 "num_speculative_tokens": self.max_draft_len,
             }
         own = {"method": self.vllm_drafter, "num_speculative_tokens": self.max_draft_len}

@@ -105,6 +105,7 @@ class LLM:
             assert single == "1", "the drafter is pickled and runs in another process"
         self._target = open_target(model, dtype)
         self._max_seq_len = max_seq_len
+        self._max_prompt = max_seq_len if enable_chunked_prefill else max_num_tokens
         self._executor: PyExecutor | None = PyExecutor(
             self._target, speculative_config, max_batch_size, self._target.vocab_size
         )
@@ -125,6 +126,11 @@ class LLM:
             raise ValueError(
                 f"The prompt length ({len(inputs)}) should not exceed max_seq_len "
                 f"({self._max_seq_len})"
+            )
+        if len(inputs) > self._max_prompt:
+            raise ValueError(
+                f"The prompt length ({len(inputs)}) should not exceed max_num_tokens "
+                f"({self._max_prompt})"
             )
         if self._executor is None:
             raise RuntimeError("the LLM has shut down")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tensorrt_llm import __version__
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.contract_engines import ContractTarget
@@ -16,6 +19,9 @@ from specdec.engines.protocol import Draft
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
+
+IS_1_3 = __version__.startswith("1.3")
+_SEEDS = itertools.count(42)
 
 KNOWN: dict[str, Any] = {}
 """Targets of tests, by the name that a test gives as the model's folder."""
@@ -82,16 +88,8 @@ class TorchTarget:
 
     def _target(self, request: Any) -> ContractTarget:
         params = request.params
-        given = SamplingParams()
-        if not params._greedy_decoding:  # noqa: SLF001 - the double's own field
-            given = SamplingParams(
-                temperature=params.temperature,
-                top_k=params.top_k or 0,
-                top_p=1.0 if params.top_p is None else params.top_p,
-                seed=params.seed or 0,
-            )
         sampling = Sampling(
-            given,
+            _sampling(params),
             request.py_orig_prompt_len,
             has_shared_sampler=True,
             wants_log_probs=bool(params.logprobs),
@@ -100,3 +98,25 @@ class TorchTarget:
         calls = LocalCalls(name, self._engine, name, sampling, None)
         end_id = None if request.py_end_id == -1 else request.py_end_id
         return ContractTarget(calls, end_id)
+
+
+def _sampling(params: Any) -> SamplingParams:
+    """Return the parameters as our engine takes them; raise for those that a release ignores."""
+    penalties = {
+        name: getattr(params, name)
+        for name in ("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+        if getattr(params, name) is not None
+    }
+    assert IS_1_3 or not penalties, "the Torch sampler ignores them"
+    given = SamplingParams(min_tokens=params.min_tokens or 0, **penalties)
+    assert params.embedding_bias is None, "our engine takes pairs"
+    if params._greedy_decoding:
+        return given
+    return replace(
+        given,
+        temperature=params.temperature,
+        top_k=params.top_k or 0,
+        top_p=1.0 if params.top_p is None else params.top_p,
+        # Before 1.3 all requests share one generator.
+        seed=params.seed if IS_1_3 else next(_SEEDS),
+    )

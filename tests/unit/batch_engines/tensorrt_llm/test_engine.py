@@ -3,22 +3,32 @@
 import json
 import queue
 import sys
+import threading
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.batch_engines.step_drafting import REPORT_PERIOD_S
 from specdec.batch_engines.tensorrt_llm.engine import TensorRtLlmEngine
 from specdec.engines.wire.engine_call import EngineCall
-from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
+from specdec.errors import (
+    ConfigurationError,
+    EngineFailedError,
+    InvalidRequestError,
+    UnsupportedError,
+)
 from specdec.torch_engine.task import Task
+from tests.waiting import wait_for
 
 DOUBLE = Path("tests/doubles/llm_api").absolute()
 PROMPT = list(range(100, 140))
 END = 2
 MAX_DRAFT_LEN = 8
+WITHIN_S = 5.0
 PARAMETERS = {
     "checkpoint_dir": "known",
     "tensorrt_llm_draft_model_name": "",
@@ -113,6 +123,16 @@ def all_of(outputs):
             return tokens, log_probs, rounds, output
 
 
+def verified(server):
+    """Return draft and confirmed tokens of each step with a draft, as the executor saw them."""
+    return server.executor.verified
+
+
+def num_accepted(draft, tokens):
+    """Return how many draft tokens were confirmed."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, tokens)))
+
+
 @pytest.fixture
 def serve(package, tmp_path):
     """Return a function that starts an engine on the double."""
@@ -141,8 +161,7 @@ def test_answers_are_those_without_drafts(serve, options):
         assert log_probs == [-float(each) for each in tokens]
         assert sum(each.num_tokens for each in rounds) == len(tokens)
         assert last.stats.num_draft_tokens == sum(each.num_draft_tokens for each in rounds)
-    has_drafts = sum(server.executor.num_verified) > 0
-    assert has_drafts == (options is not None)
+    assert bool(server.executor.verified) == (options is not None)
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
@@ -152,8 +171,22 @@ def test_each_request_gets_the_draft_length_that_it_asks_for(serve, k):
     options = {"drafter": "lookup", "num_draft_tokens": k}
     *_, rounds, last = all_of(server.begin("a", options=options))
     assert max(each.num_draft_tokens for each in rounds) == k
-    assert max(server.executor.num_verified) == k
+    assert max([0, *(len(draft) for draft, _ in server.executor.verified)]) == k
     assert (last.stats.num_accepted_tokens > 0) == (k > 0)
+
+
+@pytest.mark.parametrize("k", [2, 8])
+def test_rounds_are_those_that_the_engine_verified(serve, k):
+    """Drafts and accepted tokens are counted as the executor saw them, padding left out."""
+    server = serve()
+    options = {"drafter": "lookup", "num_draft_tokens": k}
+    *_, rounds, _ = all_of(server.begin("a", options=options))
+    found = [
+        (each.num_draft_tokens, len(each.accepted_sources))
+        for each in rounds
+        if each.num_draft_tokens
+    ]
+    assert found == [(len(draft), num_accepted(draft, tokens)) for draft, tokens in verified(server)]
 
 
 def test_copied_tokens_are_accepted_and_named(serve):
@@ -165,36 +198,59 @@ def test_copied_tokens_are_accepted_and_named(serve):
 
 
 def test_controller_learns_every_round(serve):
-    """Also the last one, which no step follows; the news come with a later answer."""
+    """Also the last one, which no step follows; its report comes with a later answer."""
     server = serve()
     for number in range(3):
         *_, last = all_of(server.begin(str(number), options={"drafter": "lookup", "task": "qa"}))
-        time.sleep(1.1)
+        time.sleep(REPORT_PERIOD_S + 0.1)
     assert last.drafting.task is not None
-    assert server.engine._hooks._num_seen == {}
+    wait_for(lambda: not server.engine._hooks._num_seen, WITHIN_S)
 
 
-def test_answer_goes_on_after_a_pause(serve):
+def test_answer_goes_on_after_a_pause(serve, monkeypatch):
     """TensorRT-LLM frees the cache of a paused request, and reads its text again."""
-    server = serve(max_draft_len="1")
+    server = serve(max_draft_len="3")
+    forward, goes_on = server.executor._forward, threading.Event()
+
+    def held(request):
+        if len(server.executor.verified) == 2:
+            goes_on.wait(20)
+        return forward(request)
+
+    monkeypatch.setattr(server.executor, "_forward", held)
     outputs = server.begin("a", options={"drafter": "lookup"})
     first = outputs.get(timeout=20)
     server.executor.pause(1)
+    goes_on.set()
     tokens, _, rounds, last = all_of(outputs)
     assert [*first.tokens, *tokens] == answer(PROMPT)[:-1]
-    assert last.stats.num_accepted_tokens == sum(len(each.accepted_sources) for each in rounds)
+    assert not server.executor._paused
+    rounds = [*first.drafting.rounds, *rounds]
+    accepted = [num_accepted(draft, tokens) for draft, tokens in verified(server)]
+    assert [len(each.accepted_sources) for each in rounds if each.num_draft_tokens] == accepted
+    assert last.stats.num_accepted_tokens == sum(accepted)
 
 
-def test_cancelled_answer_ends(serve):
-    """Its slot is free for the next request."""
+@pytest.mark.parametrize("waits", [False, True])
+def test_cancelled_answer_ends(serve, monkeypatch, waits):
+    """However early the cancel comes, the slot is free for the next request."""
     server = serve(max_num_sequences="1")
-    for number in range(20):
+    forward = server.executor._forward
+
+    def slowly(request):
+        time.sleep(0.01)
+        return forward(request)
+
+    monkeypatch.setattr(server.executor, "_forward", slowly)
+    for number in range(10):
         outputs = server.begin(str(number), options={})
+        if waits:
+            outputs.get(timeout=20)
         server.engine.cancel(str(number))
         assert all_of(outputs)[-1].error is None
     assert all_of(server.begin("last"))[0] == answer(PROMPT)[:-1]
-    assert server.engine._hooks._num_seen == {}
-    assert server.engine._hooks._new == {}
+    hooks = server.engine._hooks
+    wait_for(lambda: not (hooks._num_seen or hooks._new), WITHIN_S)
 
 
 def test_failing_drafters_fail_no_request(serve, monkeypatch):
@@ -251,9 +307,59 @@ def test_missing_hook_is_named(package, tmp_path):
         Server(tmp_path)
 
 
-def test_sampled_request_passes_its_parameters(serve):
+def test_sampled_request_passes_its_parameters(serve, release):
     """At a temperature, TensorRT-LLM must not fall back to greedy decoding."""
     server = serve()
     params = SamplingParams(temperature=0.7, seed=2**63 + 5)
-    tokens, *_ = all_of(server.begin("a", options={}, params=params))
+    if release.startswith("1.0"):
+        with pytest.raises(UnsupportedError, match="temperature"):
+            server.begin("a", options={}, params=params)
+        return
+    assert all_of(server.begin("a", options={}, params=params))[-1].error is None
+    (given,) = server.executor.params
+    assert not given._greedy_decoding
+    assert (given.temperature, given.seed) == (0.7, 5)
+
+
+def test_prompt_that_the_engine_refuses_is_the_clients_fault(serve):
+    """TensorRT-LLM raises ValueError for it."""
+    server = serve(max_num_tokens="39")
+    last = all_of(server.begin("a"))[-1]
+    assert isinstance(last.error, InvalidRequestError)
+    assert "max_num_tokens (39)" in str(last.error)
+
+
+def test_engine_without_drafts(serve):
+    """With max_draft_len 0 nothing is hooked in."""
+    tokens, *_, last = all_of(serve(max_draft_len="0").begin("a", options={"num_draft_tokens": 0}))
     assert tokens == answer(PROMPT)[:-1]
+    assert last.stats.num_draft_tokens == 0
+
+
+def test_executor_that_has_ended_fails_its_requests(serve, monkeypatch):
+    """The heartbeat then tells the supervisor."""
+    server = serve()
+
+    def fail(_):
+        raise SystemExit
+
+    monkeypatch.setattr(server.executor, "_prepare", fail)
+    last = all_of(server.begin("a"))[-1]
+    assert isinstance(last.error, EngineFailedError)
+    wait_for(lambda: server.engine._answers._generator.has_failed, WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ({"kv_cache_fraction": "1"}, "kv_cache_fraction"),
+        ({"target_head_name": "eagle3"}, "target_head_name"),
+        ({"tensorrt_llm_engine_args": '{"tensor_parallel_size": 2}'}, "tensor_parallel_size"),
+        ({"tensorrt_llm_engine_args": '{"model": "x"}'}, "model"),
+        ({"tensorrt_llm_draft_model_name": "draft"}, "tensorrt_llm_draft_model_name"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(tmp_path, parameters, name):
+    """Before anything is started."""
+    with pytest.raises(ConfigurationError, match=name):
+        Server(tmp_path, **parameters)

@@ -19,20 +19,19 @@ def arguments(release=(1, 3), params=None, **fields):
 
 
 def test_greedy_request():
-    """With top_k alone, every release decodes greedily."""
+    """Without parameters of sampling, every release decodes greedily."""
     assert arguments(end_id=2) == {
         "max_tokens": 8,
         "detokenize": False,
         "logprobs": None,
         "end_id": 2,
         "pad_id": 2,
-        "top_k": 1,
     }
     assert arguments()["ignore_eos"]
 
 
 def test_sampled_request():
-    """top_p is always given, without which release 1.0 decodes greedily."""
+    """top_p is always given, without which some releases decode greedily."""
     params = SamplingParams(temperature=0.7, top_k=5, seed=2**63 + 5, min_p=0.1, min_tokens=4)
     found = arguments(params=params, wants_log_probs=True)
     names = ("temperature", "top_k", "top_p", "seed", "min_p", "min_tokens", "logprobs")
@@ -56,6 +55,7 @@ def test_bias_becomes_a_tensor():
 @pytest.mark.parametrize(
     ("release", "fields", "name"),
     [
+        ((1, 0), {"temperature": 0.5}, "temperature"),
         ((1, 0), {"min_tokens": 1}, "min_tokens"),
         ((1, 0), {"logit_bias": ((1, 1.0),)}, "logit_bias"),
         ((1, 2), {"temperature": 1.0, "min_p": 0.1}, "min_p"),

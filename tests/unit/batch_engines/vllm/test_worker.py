@@ -7,6 +7,7 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.batch_engines.vllm import worker
+from specdec.batch_engines.attempts import MAX_FAILURES
 from specdec.batch_engines.reports import ReportReader
 from tests.unit.batch_engines.vllm.fake_vllm import EngineCore, ModelRunner
 
@@ -193,7 +194,7 @@ def test_drafting_that_raises_fails_no_step(serve, monkeypatch, period, is_on):
     server.core.run()
     assert server.core.ended["a"].generated == PROMPT[1:38]
     assert not any(server.core.ended["a"].verified)
-    assert (next(calls) > worker.MAX_FAILURES + 1) == is_on
+    assert (next(calls) > MAX_FAILURES + 1) == is_on
 
 
 def test_vllm_without_a_hook_is_refused_by_its_name(serve, monkeypatch):

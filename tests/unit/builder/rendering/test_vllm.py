@@ -1,5 +1,6 @@
 """Tests of rendering the target as a vLLM engine with our drafters inside."""
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -93,3 +94,12 @@ def test_devices_become_vllms_arguments():
 def replaced(pair, placement):
     """Return the pair with the target at another place."""
     return replace(pair, target=replace(pair.target, placement=placement))
+
+
+def test_class_that_vllm_builds_exists():
+    """Without a drafter of its own, vLLM builds ours from its name."""
+    given = {"checkpoint_dir": "x", "tensorrt_llm_draft_model_name": ""}
+    parameters = {name: {"string_value": value} for name, value in given.items()}
+    engine = read_parameters(VllmModelSettings, {"name": "target", "parameters": parameters})
+    module, _, name = engine.speculative_config("")["model"].rpartition(".")
+    assert getattr(importlib.import_module(module), name)(None).propose([1, 2]) == [[], []]

@@ -15,14 +15,15 @@ from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_engines.engine import BatchEngine
 from specdec.batch_engines.generator import Generator
 from specdec.batch_engines.reports import LocalReports
-from specdec.batch_engines.step_drafting import NewRequest, StepDrafting
+from specdec.batch_engines.requests import NewRequest
+from specdec.batch_engines.step_drafting import StepDrafting
 from specdec.batch_engines.tensorrt_llm.generator import LlmApiArguments, LlmApiGenerator
 from specdec.batch_engines.tensorrt_llm.hooks import (
     StepHooks,
     drafter_object,
     resource_manager_object,
 )
-from specdec.batch_engines.tensorrt_llm.sampling import sampling_arguments
+from specdec.batch_engines.tensorrt_llm.sampling import min_tokens, sampling_arguments
 from specdec.errors import ConfigurationError
 from specdec.health.board import NO_HEARTBEAT, Heartbeat
 from specdec.round_records import ExpectedRounds
@@ -81,8 +82,8 @@ class TensorRtLlmEngine(BatchEngine):
             "kv_cache_config": llmapi.KvCacheConfig(
                 free_gpu_memory_fraction=settings.kv_cache_fraction,
                 dtype=settings.kv_cache_dtype,
-                # TensorRT-LLM tests drafters of the user without reuse.
-                enable_block_reuse=settings.max_draft_len == 0,
+                # TensorRT-LLM tests drafters of the user without it, and it must not mix tenants.
+                enable_block_reuse=False,
             ),
             **settings.engine_args,
         }
@@ -93,14 +94,18 @@ class TensorRtLlmEngine(BatchEngine):
                 "disable_overlap_scheduler": True,
             }
         self._llm = tensorrt_llm.LLM(**arguments)
+        if not hasattr(getattr(self._llm, "_executor", None), "is_shutdown"):
+            raise ConfigurationError("this TensorRT-LLM's LLM lacks _executor.is_shutdown")
         logger.info("TensorRT-LLM %s has started", tensorrt_llm.__version__)
         generator = LlmApiGenerator(tensorrt_llm, self._llm, self._hooks)
         return generator, _vocab_size(self._directory / settings.checkpoint_dir)
 
     async def _stop(self) -> None:
-        self._llm.shutdown()
-        if self._drafting is not None:
-            self._drafting.close()
+        try:
+            self._llm.shutdown()
+        finally:
+            if self._drafting is not None:
+                self._drafting.close()
 
     def _arguments(self, task: Task, options: DraftingOptions) -> LlmApiArguments:
         return LlmApiArguments(
@@ -121,7 +126,7 @@ class TensorRtLlmEngine(BatchEngine):
         self._drafting = StepDrafting(
             settings, self._directory, self._reports.send, reports_drafts=True
         )
-        self._hooks = hooks = StepHooks(self._drafting, settings.max_draft_len)
+        self._hooks = hooks = StepHooks(self._drafting)
         return config(
             max_draft_len=settings.max_draft_len,
             drafter=drafter_object(drafter, hooks, settings.max_draft_len),
@@ -134,7 +139,7 @@ def _new_request(task: Task, options: DraftingOptions, client_id: int) -> NewReq
         str(client_id),
         task.input_ids.tolist(),
         task.max_new_tokens,
-        task.params.min_tokens,
+        min_tokens(task),
         frozenset() if task.end_id is None else frozenset((task.end_id,)),
         {**options.to_json(), "id": task.request_id},
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from specdec.batch_engines.generator import Part
-from specdec.batch_engines.step_drafting import NewRequest
+from specdec.batch_engines.requests import NewRequest
 from specdec.batch_engines.tensorrt_llm.hooks import StepHooks
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
 from specdec.torch_engine.task import Task
@@ -40,32 +40,28 @@ class LlmApiGenerator:
     @property
     def has_failed(self) -> bool:
         """Whether the executor has shut down."""
-        executor = getattr(self._llm, "_executor", None)
+        executor = self._llm._executor  # noqa: SLF001 - there is no public way
         return executor is None or bool(executor.is_shutdown())
 
-    async def generate(self, task: Task, arguments: LlmApiArguments) -> AsyncIterator[Part]:
-        """Yield the parts of an answer, as `Generator` describes."""
-        params = self._tensorrt_llm.SamplingParams(**arguments.sampling)
-        result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
+    async def generate(self, task: Task, arguments: LlmApiArguments) -> AsyncGenerator[Part]:
+        """Yield the parts of an answer, as `Generator` describes.
+
+        Raises InvalidRequestError for arguments that TensorRT-LLM refuses.
+        """
+        try:
+            params = self._tensorrt_llm.SamplingParams(**arguments.sampling)
+            result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
+        except ValueError as error:
+            raise InvalidRequestError(f"TensorRT-LLM refused the request: {error}") from error
         if self._hooks is not None:
             self._hooks.register(result.request_id, arguments.drafting(result.request_id))
         num_tokens, is_over = 0, False
         try:
             async for _ in result:
-                completion, is_over = result.outputs[0], bool(result.finished)
-                reason = completion.finish_reason
-                if is_over and reason not in _COMPLETE:
-                    raise EngineFailedError(f"TensorRT-LLM ended the answer by {reason!r}")
-                ended = is_over and reason == "stop"
-                tokens = tuple(completion.token_ids[num_tokens:])
-                if ended and tokens and tokens[-1] == task.end_id:
-                    tokens = tokens[:-1]
-                log_probs: tuple[float, ...] = ()
-                if task.wants_log_probs:
-                    drawn = zip(tokens, completion.logprobs[num_tokens:], strict=False)
-                    log_probs = tuple(float(each[token].logprob) for token, each in drawn)
-                num_tokens += len(tokens)
-                yield Part(tokens, log_probs, ended=ended, is_last=is_over)
+                is_over = bool(result.finished)
+                part = _part(result, task, num_tokens)
+                num_tokens += len(part.tokens)
+                yield part
         finally:
             if not is_over:
                 result.abort()
@@ -74,9 +70,26 @@ class LlmApiGenerator:
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of the LLM API; None if it is unexpected."""
-        # `generate_async` raises ValueError for arguments that it does not take.
-        if isinstance(error, ValueError):
-            return InvalidRequestError(f"TensorRT-LLM refused the request: {error}")
         if isinstance(error, self._tensorrt_llm.executor.utils.RequestError):
             return EngineFailedError(f"TensorRT-LLM failed on the request: {error}")
         return None
+
+
+def _part(result: Any, task: Task, num_tokens: int) -> Part:
+    """Return the tokens of a result after its first `num_tokens`.
+
+    Raises EngineFailedError if TensorRT-LLM cuts the answer.
+    """
+    completion, is_over = result.outputs[0], bool(result.finished)
+    reason = completion.finish_reason
+    if is_over and reason not in _COMPLETE:
+        raise EngineFailedError(f"TensorRT-LLM ended the answer by {reason!r}")
+    ended = is_over and reason == "stop"
+    tokens = tuple(completion.token_ids[num_tokens:])
+    if ended and tokens and tokens[-1] == task.end_id:
+        tokens = tokens[:-1]
+    log_probs: tuple[float, ...] = ()
+    if task.wants_log_probs:
+        drawn = zip(tokens, completion.logprobs[num_tokens:], strict=False)
+        log_probs = tuple(float(each[token].logprob) for token, each in drawn)
+    return Part(tokens, log_probs, ended=ended, is_last=is_over)

@@ -11,27 +11,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from specdec.batch_engines.attempts import Attempts
-from specdec.batch_engines.step_drafting import NewRequest, StepDrafting
+from specdec.batch_engines.requests import NewRequest
+from specdec.batch_engines.step_drafting import StepDrafting
 
 LENGTH_NAMES = ("max_draft_len", "max_total_draft_tokens", "max_draft_tokens")
 """Names of the most draft tokens of a request, in `Drafter` of different releases."""
 
 
 class StepHooks:
-    """What our drafters do in a step.
+    """The calls of our drafters in the steps of one TensorRT-LLM executor.
 
-    `register` and `forget` may be called on any thread, all else runs on the executor's.
+    `register` and `forget` may be called on any thread, all else runs on the executor's. An
+    exception in a call of the executor would end its thread, so none leaves these methods.
     """
 
-    def __init__(self, drafting: StepDrafting, max_draft_len: int) -> None:
-        """`max_draft_len` is the most draft tokens of a request."""
+    def __init__(self, drafting: StepDrafting) -> None:
         self._drafting = drafting
-        self._max_draft_len = max_draft_len
         self._attempts = Attempts(drafting.step_failed)
         self._new: dict[int, NewRequest] = {}
         """Requests by client id that no step has seen."""
-        self._num_seen: dict[str, int] = {}
-        """Tokens of each running request that our drafters have seen, prompt included."""
+        self._num_seen: dict[int, int] = {}
+        """By client id, the tokens of each running request that our drafters have seen, prompt
+        included."""
 
     def register(self, client_id: int, request: NewRequest) -> None:
         """Take a new request; steps before this call go without draft tokens for it."""
@@ -43,54 +44,50 @@ class StepHooks:
 
     def prepare(self, requests: Sequence[Any]) -> None:
         """Set the draft tokens of all requests (LlmRequest) that generate in the next step."""
-        for request in requests:
-            # TensorRT-LLM reserved room by draft tokens of its own, and pads ours to that length.
-            request.py_draft_tokens = []
-        found = self._attempts.run(self._drafts, requests)
-        for request, tokens in zip(requests, found or (), strict=False):
-            request.py_draft_tokens = tokens[: self._max_draft_len]
+        found = self._attempts.run(self._drafts, requests) or [[] for _ in requests]
+        for request, tokens in zip(requests, found, strict=True):
+            # TensorRT-LLM has reserved room by tokens of its own, and pads ours to that length.
+            request.py_draft_tokens = tokens
 
     def free(self, request: Any) -> None:
         """Take the last tokens of a request that has ended.
 
         TensorRT-LLM also calls this for a request that it pauses and will read again.
         """
-        if request.state.name != "GENERATION_COMPLETE":
-            return
-        self._new.pop(request.py_client_id, None)
-        step_id = str(request.py_client_id)
-        if step_id in self._num_seen:
-            self._attempts.run(self._finish, step_id, request)
+        self._attempts.run(self._end, request)
 
     def _drafts(self, requests: Sequence[Any]) -> list[list[int]]:
-        new = []
-        for client_id in [each.py_client_id for each in requests]:
-            if client_id in self._new:
-                new.append(self._new.pop(client_id))
-                self._num_seen[new[-1].step_id] = len(new[-1].prompt)
-        self._drafting.begin_step(new, ())
-        step_ids = [str(each.py_client_id) for each in requests]
-        sampled = [
-            self._unseen(step_id, request)
-            for step_id, request in zip(step_ids, requests, strict=True)
-        ]
+        client_ids = [each.py_client_id for each in requests]
+        self._drafting.begin_step([*filter(None, map(self._begun, client_ids))], ())
+        step_ids = [str(each) for each in client_ids]
+        sampled = [self._unseen(each) for each in requests]
         drafts = self._drafting.end_step(step_ids, sampled, {})
         self._attempts.succeeded()
         return drafts
 
-    def _finish(self, step_id: str, request: Any) -> None:
-        tokens = self._unseen(step_id, request)
-        del self._num_seen[step_id]
-        self._drafting.finish(step_id, tokens)
+    def _begun(self, client_id: int) -> NewRequest | None:
+        """Return the request if no step has seen it."""
+        request = self._new.pop(client_id, None)
+        if request is not None:
+            self._num_seen[client_id] = len(request.prompt)
+        return request
 
-    def _unseen(self, step_id: str, request: Any) -> list[int]:
+    def _end(self, request: Any) -> None:
+        if request.state.name != "GENERATION_COMPLETE":
+            return
+        client_id = request.py_client_id
+        self._new.pop(client_id, None)
+        tokens = self._unseen(request)
+        if self._num_seen.pop(client_id, None) is not None:
+            self._drafting.finish(str(client_id), tokens)
+
+    def _unseen(self, request: Any) -> list[int]:
         """Return the tokens that our drafters have not seen; none of a request that is not ours."""
-        num_seen = self._num_seen.get(step_id)
-        if num_seen is None:
+        first = self._num_seen.get(request.py_client_id)
+        if first is None:
             return []
-        tokens: list[int] = request.get_tokens(0)[num_seen:]
-        self._num_seen[step_id] += len(tokens)
-        return tokens
+        after = self._num_seen[request.py_client_id] = request.get_num_tokens(0)
+        return [request.get_token(0, position) for position in range(first, after)]
 
 
 def drafter_object(base: type[Any], hooks: StepHooks, max_draft_len: int) -> Any:
@@ -100,7 +97,7 @@ def drafter_object(base: type[Any], hooks: StepHooks, max_draft_len: int) -> Any
 
     class SpecdecDrafter(base):  # type: ignore[misc]
         _needs_padding_kv_extension = True
-        """As all drafters whose tokens TensorRT-LLM's Torch sampler verifies, from 1.3 on."""
+        """True: TensorRT-LLM then extends the KV cache for padding (from 1.3 on)."""
 
         def __init__(self) -> None:
             super().__init__(**taken)

@@ -10,6 +10,7 @@ from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
 
 NEUTRAL: dict[str, tuple[object, tuple[int, int]]] = {
+    "temperature": (0.0, (1, 1)),
     "min_tokens": (0, (1, 1)),
     "logit_bias": ((), (1, 1)),
     "min_p": (0.0, (1, 3)),
@@ -17,16 +18,25 @@ NEUTRAL: dict[str, tuple[object, tuple[int, int]]] = {
     "presence_penalty": (0.0, (1, 3)),
     "frequency_penalty": (0.0, (1, 3)),
 }
-"""Value without effect, and the first release whose Torch sampler, which verifies draft tokens,
-heeds the parameter."""
+"""For each parameter, the value without effect and the first release whose Torch sampler applies
+it. That sampler verifies draft tokens."""
+
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+def min_tokens(task: Task) -> int:
+    """Return the least number of tokens that the engine generates before the end token."""
+    num_output = len(task.input_ids) - task.num_prompt_tokens
+    return max(0, task.params.min_tokens - num_output)
 
 
 def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) -> dict[str, Any]:
     """Return the arguments of TensorRT-LLM's SamplingParams for a task.
 
     `release` are the first two numbers of TensorRT-LLM's version. Raises UnsupportedError for what
-    it cannot do. Source: tensorrt_llm/sampling_params.py, and the page "Sampling" of its
-    documentation, 1.0 to 1.3.
+    it cannot do. Source: tensorrt_llm/sampling_params.py, the Torch sampler in
+    tensorrt_llm/_torch/pyexecutor/sampler.py, and the page "Sampling" of the documentation, 1.0 to
+    1.3.
     """
     params = task.params
     if params.bad_words or params.bad_texts:
@@ -39,7 +49,6 @@ def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) ->
                 f"TensorRT-LLM {release[0]}.{release[1]} ignores {name}, which needs release "
                 f"{first[0]}.{first[1]}; leave it out"
             )
-    num_output = len(task.input_ids) - task.num_prompt_tokens
     arguments: dict[str, Any] = {
         "max_tokens": task.max_new_tokens,
         "detokenize": False,
@@ -50,20 +59,21 @@ def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) ->
         arguments["ignore_eos"] = True
     else:
         arguments |= {"end_id": task.end_id, "pad_id": task.end_id}
-    if params.min_tokens > num_output:
-        arguments["min_tokens"] = params.min_tokens - num_output
+    if min_tokens(task):
+        arguments["min_tokens"] = min_tokens(task)
     if params.logit_bias:
         bias = arguments["embedding_bias"] = torch.zeros(vocab_size)
         for token, value in params.logit_bias:
             bias[token] = value
-    for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
-        if getattr(params, name) != NEUTRAL[name][0]:
-            arguments[name] = getattr(params, name)
-    if params.is_greedy:
-        return arguments | {"top_k": 1}
+    arguments |= {
+        name: getattr(params, name)
+        for name in PENALTIES
+        if getattr(params, name) != NEUTRAL[name][0]
+    }
+    if params.is_greedy:  # Without any of the parameters below, all releases are greedy.
+        return arguments
     if params.min_p:
         arguments["min_p"] = params.min_p
-    # Up to 1.0, requests without top_k and top_p are greedy at any temperature.
     return arguments | {
         "temperature": params.temperature,
         "top_k": params.top_k,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from specdec.batch_engines.generator import Part
@@ -28,7 +29,7 @@ class VllmGenerator:
         """Whether vLLM's engine process has died."""
         return bool(self._llm.errored)
 
-    async def generate(self, task: Task, arguments: Mapping[str, Any]) -> AsyncIterator[Part]:
+    async def generate(self, task: Task, arguments: Mapping[str, Any]) -> AsyncGenerator[Part]:
         """Yield the parts of an answer, as `Generator` describes."""
         vllm = self._vllm
         kind = vllm.sampling_params.RequestOutputKind.DELTA
@@ -36,19 +37,9 @@ class VllmGenerator:
         prompt = vllm.TokensPrompt(prompt_token_ids=task.input_ids.tolist())
         if task.cache_salt:
             prompt["cache_salt"] = task.cache_salt
-        async for part in self._llm.generate(prompt, params, task.request_id):
-            completion = part.outputs[0]
-            tokens, reason = tuple(completion.token_ids), completion.finish_reason
-            if reason is not None and reason not in _COMPLETE:
-                raise EngineFailedError(f"vLLM ended the answer by {reason!r}")
-            ended = reason == "stop"
-            if ended:
-                tokens = tokens[:-1]  # the end token
-            log_probs: tuple[float, ...] = ()
-            if task.wants_log_probs:
-                drawn = zip(tokens, completion.logprobs, strict=False)
-                log_probs = tuple(float(each[token].logprob) for token, each in drawn)
-            yield Part(tokens, log_probs, ended=ended, is_last=bool(part.finished))
+        async with aclosing(self._llm.generate(prompt, params, task.request_id)) as parts:
+            async for part in parts:
+                yield _part(part, task)
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of vLLM; None if it is unexpected."""
@@ -59,3 +50,19 @@ class VllmGenerator:
         if isinstance(error, client_error):
             return InvalidRequestError(f"vLLM refused the request: {error}")
         return None
+
+
+def _part(part: Any, task: Task) -> Part:
+    """Convert vLLM's RequestOutput. Raises EngineFailedError if it cuts the answer."""
+    completion = part.outputs[0]
+    tokens, reason = tuple(completion.token_ids), completion.finish_reason
+    if reason is not None and reason not in _COMPLETE:
+        raise EngineFailedError(f"vLLM ended the answer by {reason!r}")
+    ended = reason == "stop"
+    if ended:
+        tokens = tokens[:-1]  # the end token
+    log_probs: tuple[float, ...] = ()
+    if task.wants_log_probs:
+        drawn = zip(tokens, completion.logprobs, strict=False)
+        log_probs = tuple(float(each[token].logprob) for token, each in drawn)
+    return Part(tokens, log_probs, ended=ended, is_last=bool(part.finished))

@@ -16,7 +16,8 @@ from typing import Any
 
 from specdec.batch_engines.attempts import Attempts
 from specdec.batch_engines.reports import ReportSender
-from specdec.batch_engines.step_drafting import NewRequest, StepDrafting
+from specdec.batch_engines.requests import NewRequest
+from specdec.batch_engines.step_drafting import StepDrafting
 from specdec.batch_engines.vllm.sampling import OPTIONS
 from specdec.errors import ConfigurationError
 from specdec.settings.parameters import read_parameters

@@ -33,7 +33,7 @@ class LlmRequest:
 
     def __init__(self, request_id: int, prompt: list[int], params: Any, result: Any) -> None:
         self.request_id = self.py_request_id = request_id
-        self.py_client_id = result.request_id
+        self.py_client_id = None if result is None else result.request_id
         self.py_orig_prompt_len = len(prompt)
         self.py_max_new_tokens = params.max_tokens
         self.py_end_id = -1 if params.ignore_eos else params.end_id
@@ -46,6 +46,17 @@ class LlmRequest:
         """Return prompt and answer so far."""
         assert beam == 0
         return [*self._tokens]
+
+    def get_num_tokens(self, beam: int) -> int:
+        """Return the number of tokens of prompt and answer so far."""
+        assert beam == 0
+        return len(self._tokens)
+
+    def get_token(self, beam: int, position: int) -> int:
+        """Return one token of prompt and answer."""
+        assert beam == 0
+        assert 0 <= position < len(self._tokens)
+        return self._tokens[position]
 
     def add_new_token(self, token: int, beam: int) -> None:
         """Add a token to the answer."""

@@ -1,6 +1,7 @@
 """The executor, with the order of calls of tensorrt_llm/_torch/pyexecutor/py_executor.py.
 
-It has no overlap scheduler. An exception of the drafter ends all requests, as there.
+It has no overlap scheduler. An exception of the model ends the requests of a step; one of the
+drafter or the resource manager ends the executor's thread, as there.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
+from tensorrt_llm import __version__
 from tensorrt_llm._torch.pyexecutor.llm_request import LlmRequest, LlmRequestState
 from tensorrt_llm._torch.pyexecutor.scheduler import ScheduledRequests
+from tensorrt_llm.sampling_params import SamplingParams
 
 CONTEXT, GENERATION, COMPLETE = LlmRequestState
 
@@ -22,8 +26,10 @@ class PyExecutor:
     def __init__(
         self, target: Any, speculation: Any, max_batch_size: int, vocab_size: int
     ) -> None:
-        self.num_verified: list[int] = []
-        """Draft tokens of each request in each step, without padding."""
+        self.verified: list[tuple[list[int], list[int]]] = []
+        """Draft without padding, and confirmed tokens, of each request in each step with one."""
+        self.params: list[Any] = []
+        """Sampling parameters of all requests."""
         self._target = target
         self._speculation = speculation
         self._max_batch_size = max_batch_size
@@ -35,12 +41,16 @@ class PyExecutor:
         self._paused: set[int] = set()
         self._changed = threading.Condition()
         self._is_open = True
+        self._own: dict[int, int] = {}
+        """Length of the draft without padding, by request."""
+        self._warm_up()
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
     def enqueue(self, prompt: list[int], params: Any, result: Any) -> None:
         """Take a new request."""
         with self._changed:
+            self.params.append(params)
             self._new.append(LlmRequest(next(self._numbers), prompt, params, result))
             self._changed.notify()
 
@@ -63,47 +73,70 @@ class PyExecutor:
             self._changed.notify()
         self._thread.join()
 
-    def _loop(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._active or self._new or not self._is_open)
-                if not self._is_open:
-                    self._end_all("the executor has shut down")
-                    return
-                while self._new and len(self._active) < self._max_batch_size:
-                    self._active.append(self._new.popleft())
-                cancelled, paused = {*self._cancelled}, {*self._paused}
-                self._cancelled.clear()
-                self._paused.clear()
-            try:
-                self._step(cancelled, paused)
-            except Exception as error:  # noqa: BLE001 - as _handle_errors
-                self._end_all(f"{type(error).__name__}: {error}")
+    def _warm_up(self) -> None:
+        """Free a request that no client has, as after the estimate of the KV cache's size."""
+        request = LlmRequest(next(self._numbers), [1], SamplingParams(), None)
+        request.state = COMPLETE
+        self._free(request)
 
-    def _step(self, cancelled: set[int], paused: set[int]) -> None:
-        for request in [each for each in self._active if each.py_client_id in paused]:
-            request.state = CONTEXT
-            self._free(request)
+    def _loop(self) -> None:
+        try:
+            while self._goes_on():
+                self._step()
+        finally:
+            self._is_open = False
+            self._end_all(self._active, "the executor has shut down")
+            self._end_all([*self._new], "the executor has shut down")
+
+    def _goes_on(self) -> bool:
+        """Wait until there is a request, and take new ones; return False after a shutdown."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._active or self._new or not self._is_open)
+            for request in [each for each in self._new if each.py_client_id in self._cancelled]:
+                self._cancelled.discard(request.py_client_id)
+                self._new.remove(request)
+                request.result.put([], [], "cancelled")
+            while self._new and len(self._active) < self._max_batch_size:
+                self._active.append(self._new.popleft())
+            return self._is_open
+
+    def _step(self) -> None:
+        for request in self._active:
+            if request.py_client_id in self._paused and request.state == GENERATION:
+                self._paused.discard(request.py_client_id)
+                request.state = CONTEXT
+                self._free(request)
         scheduled = ScheduledRequests(
             [each for each in self._active if each.state == CONTEXT],
             [each for each in self._active if each.state == GENERATION],
         )
         self._prepare(scheduled)
-        responses = []
-        for request in (*scheduled.context_requests, *scheduled.generation_requests):
-            if request.py_client_id in cancelled:
+        requests = (*scheduled.context_requests, *scheduled.generation_requests)
+        try:
+            responses = [(request, *self._forward(request)) for request in requests]
+        except Exception as error:  # noqa: BLE001 - as _handle_errors
+            self._end_all(requests, f"{type(error).__name__}: {error}")
+            return
+        ended = []
+        for request, tokens, log_probs, found in responses:
+            reason = found
+            if reason is None and request.py_client_id in self._cancelled:
+                reason = "cancelled"
+            self._cancelled.discard(request.py_client_id)
+            if reason is not None:
                 request.state = COMPLETE
-                responses.append((request, [], [], "cancelled"))
-                continue
-            responses.append((request, *self._forward(request)))
-        ended = [request for request, *_, reason in responses if reason]
-        self._active = [each for each in self._active if each not in ended]
-        for request, tokens, log_probs, reason in responses:
+                self._active.remove(request)
+                ended.append(request)
             request.result.put(tokens, log_probs, reason)
         for request in ended:
             self._free(request)
-        if self._speculation is not None and self._speculation.resource_manager is not None:
-            self._speculation.resource_manager.update_resources(scheduled)
+        manager = self._manager
+        if manager is not None:
+            manager.update_resources(scheduled)
+
+    @property
+    def _manager(self) -> Any:
+        return None if self._speculation is None else self._speculation.resource_manager
 
     def _prepare(self, scheduled: ScheduledRequests) -> None:
         """Ask the drafter, pad its drafts, and check them."""
@@ -112,16 +145,14 @@ class PyExecutor:
             return
         for request in scheduled.generation_requests:
             request.py_draft_tokens = [0] * speculation.max_draft_len
-        if speculation.resource_manager is not None:
-            speculation.resource_manager.prepare_resources(scheduled)
+        if self._manager is not None:
+            self._manager.prepare_resources(scheduled)
         speculation.drafter.prepare_draft_tokens(scheduled, self)
         for request in scheduled.generation_requests:
             assert isinstance(request.py_draft_tokens, list)
-            self.num_verified.append(len(request.py_draft_tokens))
-        takes_resources = hasattr(speculation.drafter, "draft_len_schedule")
-        speculation.drafter.pad_draft_tokens_for_cuda_graph(
-            scheduled, *([self] if takes_resources else [])
-        )
+            self._own[request.request_id] = len(request.py_draft_tokens)
+        resources = [self] if __version__.startswith("1.3") else []
+        speculation.drafter.pad_draft_tokens_for_cuda_graph(scheduled, *resources)
         for request in scheduled.generation_requests:
             drafts = request.py_draft_tokens
             assert len(drafts) == speculation.max_draft_len, "the batch needs drafts of one length"
@@ -144,20 +175,21 @@ class PyExecutor:
                 reason = "length"
             if reason or index >= len(drafts) or drafts[index] != token:
                 break
-        if reason:
-            request.state = COMPLETE
+        own = drafts[: self._own.pop(request.request_id, 0)]
+        if own:
+            self.verified.append((own, tokens))
         return tokens, log_probs, reason
 
     def _free(self, request: LlmRequest) -> None:
-        if self._speculation is not None and self._speculation.resource_manager is not None:
-            self._speculation.resource_manager.free_resources(request)
+        if self._manager is not None:
+            self._manager.free_resources(request)
         if request.state == COMPLETE:
             self._target.end(request)
 
-    def _end_all(self, error: str) -> None:
-        for request in (*self._active, *self._new):
+    def _end_all(self, requests: Iterable[LlmRequest], error: str) -> None:
+        for request in [*requests]:
             request.state = COMPLETE
+            if request in self._active:
+                self._active.remove(request)
             request.result.fail(error)
             self._free(request)
-        self._active = []
-        self._new.clear()

@@ -7,8 +7,6 @@ from typing import Any
 
 from tensorrt_llm import __version__
 
-_IS_NEW = __version__.startswith("1.3")
-
 
 class _Drafter(ABC):
     @abstractmethod
@@ -18,21 +16,16 @@ class _Drafter(ABC):
     @property
     @abstractmethod
     def padded_length(self) -> int:
-        """Length to which drafts are padded; a name that the subclass must set up to 1.2."""
+        """Length to which drafts are padded."""
 
-    def pad_draft_tokens_for_cuda_graph(
-        self, scheduled_requests: Any, resource_manager: Any = None
-    ) -> None:
-        """Pad each draft with token 0."""
+    def _pad(self, scheduled_requests: Any) -> None:
         for request in scheduled_requests.generation_requests:
             missing = self.padded_length - len(request.py_draft_tokens)
             request.py_draft_tokens.extend(0 for _ in range(missing))
-        if resource_manager is not None:
-            assert self._needs_padding_kv_extension, "the cache has no room for the padding"
 
 
-class _OldDrafter(_Drafter):
-    """Releases 1.0 to 1.2."""
+class _Drafter1_0(_Drafter):  # noqa: N801 - the release
+    """Releases 1.0 and 1.1: the subclass sets `max_draft_len`."""
 
     def __init__(self, max_concurrency: int | None = None) -> None:
         self.max_concurrency = max_concurrency
@@ -41,9 +34,35 @@ class _OldDrafter(_Drafter):
     def padded_length(self) -> int:
         return self.max_draft_len
 
+    def pad_draft_tokens_for_cuda_graph(self, scheduled_requests: Any) -> None:
+        self._pad(scheduled_requests)
 
-class _NewDrafter(_Drafter):
-    """Release 1.3."""
+
+class _Drafter1_2(_Drafter):  # noqa: N801 - the release
+    """Release 1.2: the length is an argument, and there may be a schedule of lengths."""
+
+    def __init__(
+        self,
+        max_draft_tokens: int,
+        max_concurrency: int | None = None,
+        draft_len_schedule: dict[int, int] | None = None,
+    ) -> None:
+        self.max_concurrency = max_concurrency
+        self.draft_len_schedule = draft_len_schedule
+        self.max_draft_tokens = max_draft_tokens
+        self._static_max_draft_tokens = max_draft_tokens
+
+    @property
+    def padded_length(self) -> int:
+        return self._static_max_draft_tokens
+
+    def pad_draft_tokens_for_cuda_graph(self, scheduled_requests: Any) -> None:
+        assert self.draft_len_schedule is None
+        self._pad(scheduled_requests)
+
+
+class _Drafter1_3(_Drafter):  # noqa: N801 - the release
+    """Release 1.3: padding extends the KV cache, if the subclass asks for it."""
 
     _needs_padding_kv_extension: bool = False
 
@@ -64,5 +83,13 @@ class _NewDrafter(_Drafter):
     def padded_length(self) -> int:
         return self._static_max_total_draft_tokens
 
+    def pad_draft_tokens_for_cuda_graph(
+        self, scheduled_requests: Any, resource_manager: Any
+    ) -> None:
+        assert resource_manager is not None
+        assert self._needs_padding_kv_extension, "the cache has no room for the padding"
+        self._pad(scheduled_requests)
 
-Drafter = _NewDrafter if _IS_NEW else _OldDrafter
+
+_CLASSES = {"1.0": _Drafter1_0, "1.1": _Drafter1_0, "1.2": _Drafter1_2, "1.3": _Drafter1_3}
+Drafter = _CLASSES[__version__[:3]]
