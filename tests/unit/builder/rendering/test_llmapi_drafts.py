@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from specdec.builder.checking.check import check
+from specdec.builder.checking.check import check_description
 from specdec.builder.config_file import parameters_of
 from specdec.builder.description import Limits, Placement, load_description
 from specdec.builder.memory import KvShare
@@ -50,4 +50,4 @@ def test_several_gpus_are_refused():
     """Our drafters run in the process of the engine."""
     pair = load_description(INSIDE_PAIR)
     two = replace(pair, target=replace(pair.target, placement=Placement((0, 1), 2)))
-    assert any("on one GPU" in each.message for each in check(two).findings)
+    assert any("on one GPU" in each.message for each in check_description(two).findings)
