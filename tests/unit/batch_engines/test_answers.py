@@ -112,9 +112,7 @@ class Bench:
 
     def __init__(self, parts=(), reports=(), **fields):
         self.llm, self.heartbeat = FakeLLM(parts), Heartbeat()
-        self.answers = Answers(
-            VllmGenerator(VLLM, self.llm), Reports(*reports), self.heartbeat
-        )
+        self.answers = Answers(VllmGenerator(VLLM, self.llm), Reports(*reports), self.heartbeat)
         ids = np.asarray([1, 2, 3], dtype=np.int32)
         self.task = Task("id", ids, 8, **fields)
         self.outputs = []

@@ -143,9 +143,7 @@ class BatchDrafter:
         own = [each.num_next for each in proposals if each.num_next is not None]
         return StepDrafts(proposals, rounds, max(own, default=None))
 
-    def end(
-        self, request_id: str, *, is_complete: bool, last: RequestStep | None = None
-    ) -> None:
+    def end(self, request_id: str, *, is_complete: bool, last: RequestStep | None = None) -> None:
         """Drop a request.
 
         `is_complete`: whether its answer ran to its end. `last` is the result of its last step, if

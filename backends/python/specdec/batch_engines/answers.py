@@ -65,9 +65,7 @@ class PendingReports:
         self._tasks: dict[str, dict[str, Any]] = {}
         self._failures: list[tuple[str, str]] = []
 
-    def add(
-        self, tasks: Mapping[str, dict[str, Any]], failures: Sequence[tuple[str, str]]
-    ) -> None:
+    def add(self, tasks: Mapping[str, dict[str, Any]], failures: Sequence[tuple[str, str]]) -> None:
         """Add reports by task. A newer one replaces an older, but switches add up."""
         for label, report in tasks.items():
             earlier = self._tasks.get(label, {}).get("num_switches", (0, 0))

@@ -23,7 +23,6 @@ from specdec.settings.batch_engine import BatchEngineSettings
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.task import Receiver, Task, fit
 
-
 LOOP_END_S = 10.0
 """Most seconds to wait for the end of the asyncio loop's thread."""
 

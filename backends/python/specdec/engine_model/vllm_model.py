@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specdec.engine_model.engine_model import EngineModel
 from specdec.batch_engines.vllm.engine import VllmEngine
+from specdec.engine_model.engine_model import EngineModel
 
 
 class TritonPythonModel(EngineModel):

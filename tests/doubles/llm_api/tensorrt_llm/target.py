@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorrt_llm import __version__
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.contract_engines import ContractTarget
@@ -19,6 +18,7 @@ from specdec.engines.protocol import Draft
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from tensorrt_llm import __version__
 
 IS_1_3 = __version__.startswith("1.3")
 _SEEDS = itertools.count(42)

@@ -186,7 +186,9 @@ def test_rounds_are_those_that_the_engine_verified(serve, k):
         for each in rounds
         if each.num_draft_tokens
     ]
-    assert found == [(len(draft), num_accepted(draft, tokens)) for draft, tokens in verified(server)]
+    assert found == [
+        (len(draft), num_accepted(draft, tokens)) for draft, tokens in verified(server)
+    ]
 
 
 def test_copied_tokens_are_accepted_and_named(serve):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.batch_engines.vllm.sampling import sampling_arguments
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
-from specdec.batch_engines.vllm.sampling import sampling_arguments
 
 
 def task(params=GREEDY, **fields):

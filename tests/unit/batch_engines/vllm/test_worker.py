@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from specdec.errors import ConfigurationError
-from specdec.batch_engines.vllm import worker
 from specdec.batch_engines.attempts import MAX_FAILURES
 from specdec.batch_engines.reports import ReportReader
+from specdec.batch_engines.vllm import worker
+from specdec.errors import ConfigurationError
 from tests.unit.batch_engines.vllm.fake_vllm import EngineCore, ModelRunner
 
 PROMPT = list(range(100, 140))

@@ -23,9 +23,7 @@ CONTEXT, GENERATION, COMPLETE = LlmRequestState
 class PyExecutor:
     """The executor's loop on a thread of its own."""
 
-    def __init__(
-        self, target: Any, speculation: Any, max_batch_size: int, vocab_size: int
-    ) -> None:
+    def __init__(self, target: Any, speculation: Any, max_batch_size: int, vocab_size: int) -> None:
         self.verified: list[tuple[list[int], list[int]]] = []
         """Draft without padding, and confirmed tokens, of each request in each step with one."""
         self.params: list[Any] = []
