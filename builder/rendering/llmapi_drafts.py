@@ -10,7 +10,7 @@ from specdec.builder.description import PairDescription
 from specdec.builder.memory import KvShare
 from specdec.builder.rendering.batch_engine import write_batch_engine_model
 
-MODEL_PY = '''"""TensorRT-LLM's LLM API with our drafters inside; all code is in the package `specdec`."""
+MODEL_PY = '''"""TensorRT-LLM's LLM API with our drafters; all code is in the package `specdec`."""
 
 from specdec.engine_model.tensorrt_llm_model import TritonPythonModel
 

@@ -36,8 +36,8 @@ class Generator(Protocol):
         """Yield the parts of the answer to a task as they come; end after the last one.
 
         `arguments` are what the engine's class made of the task (`BatchEngine`). Cancelling the
-        iteration ends the answer in the engine. Raises EngineFailedError if the engine ends the answer before it is
-        complete; the engine's own exceptions pass through.
+        iteration ends the answer in the engine. Raises EngineFailedError if the engine ends the
+        answer before it is complete; the engine's own exceptions pass through.
         """
 
     def error_of(self, error: Exception) -> SpecdecError | None:

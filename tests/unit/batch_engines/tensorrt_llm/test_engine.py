@@ -130,7 +130,9 @@ def verified(server):
 
 def num_accepted(draft, tokens):
     """Return how many draft tokens were confirmed."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, tokens)))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, tokens, strict=False))
+    )
 
 
 @pytest.fixture

@@ -38,17 +38,8 @@ def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) ->
     tensorrt_llm/_torch/pyexecutor/sampler.py, and the page "Sampling" of the documentation, 1.0 to
     1.3.
     """
+    _refuse_unsupported(task, release)
     params = task.params
-    if params.bad_words or params.bad_texts:
-        raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
-    if task.wants_logits:
-        raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")
-    for name, (neutral, first) in NEUTRAL.items():
-        if release < first and getattr(params, name) != neutral:
-            raise UnsupportedError(
-                f"TensorRT-LLM {release[0]}.{release[1]} ignores {name}, which needs release "
-                f"{first[0]}.{first[1]}; leave it out"
-            )
     arguments: dict[str, Any] = {
         "max_tokens": task.max_new_tokens,
         "detokenize": False,
@@ -80,3 +71,17 @@ def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) ->
         "top_p": params.top_p,
         "seed": params.seed % 2**63,
     }
+
+
+def _refuse_unsupported(task: Task, release: tuple[int, int]) -> None:
+    params = task.params
+    if params.bad_words or params.bad_texts:
+        raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
+    if task.wants_logits:
+        raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")
+    for name, (neutral, first) in NEUTRAL.items():
+        if release < first and getattr(params, name) != neutral:
+            raise UnsupportedError(
+                f"TensorRT-LLM {release[0]}.{release[1]} ignores {name}, which needs release "
+                f"{first[0]}.{first[1]}; leave it out"
+            )

@@ -17,14 +17,14 @@ class BaseResourceManager(ABC):
     def get_needed_resource_to_completion(self, request: Any) -> int:
         """Return what a request still needs."""
 
-    def add_dummy_requests(self, request_ids: list[int]) -> None:
+    def add_dummy_requests(self, request_ids: list[int]) -> None:  # noqa: B027 - as upstream's
         """Take requests of a warm-up."""
 
-    def prepare_resources(self, scheduled_batch: Any) -> None:
+    def prepare_resources(self, scheduled_batch: Any) -> None:  # noqa: B027 - as upstream's
         """Called before a step."""
 
-    def update_resources(self, scheduled_batch: Any) -> None:
+    def update_resources(self, scheduled_batch: Any) -> None:  # noqa: B027 - as upstream's
         """Called after a step."""
 
-    def free_resources(self, request: Any) -> None:
+    def free_resources(self, request: Any) -> None:  # noqa: B027 - as upstream's
         """Called when a request ends or is paused."""
