@@ -196,7 +196,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, na
     assert "Traceback" not in str(refused.value)
 
 
-def test_hang_ups_leave_nothing_and_hurt_nobody(running, client):
+def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client):
     """Almost a third of the clients go away after the first response; the others get all."""
 
     def ask(number):

@@ -32,7 +32,7 @@ class LlmApiGenerator:
     name = "TensorRT-LLM"
 
     def __init__(self, tensorrt_llm: Any, llm: Any, hooks: StepHooks | None) -> None:
-        """Take the package TensorRT-LLM and its LLM. `hooks` are None if nobody drafts."""
+        """Take the package TensorRT-LLM and its LLM. `hooks` are None without speculation."""
         self._tensorrt_llm = tensorrt_llm
         self._llm = llm
         self._hooks = hooks

@@ -31,8 +31,8 @@ class StepHooks:
         self._new: dict[int, NewRequest] = {}
         """Requests by client id that no step has seen."""
         self._num_seen: dict[int, int] = {}
-        """By client id, the tokens of each running request that our drafters have seen, prompt
-        included."""
+        """Tokens that our drafters have seen of each running request, prompt included; the keys are
+        client ids."""
 
     def register(self, client_id: int, request: NewRequest) -> None:
         """Take a new request; steps before this call go without draft tokens for it."""
