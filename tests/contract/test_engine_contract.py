@@ -2,7 +2,11 @@
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 
+from specdec.builder.rendering import batch_engine
+from specdec.builder.rendering.pbtxt import ModelConfig
 from specdec.engines.wire import contract, engine_outputs, receipts
 from specdec.torch_engine.task import TaskStats
 from tests.contract.declared import tensors_of
@@ -10,6 +14,8 @@ from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS, OWN
 
 ENGINES = ("target", "draft")
 REQUIRED = {"input_lengths", "request_output_len"}
+INSIDE = {contract.DRAFTING, contract.DRAFTING_REPORT}
+"""Tensors that only targets with our drafters inside have."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -66,9 +72,29 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
     configuration = configurations["target"]
     inputs, outputs = tensors_of(configuration.input), tensors_of(configuration.output)
 
-    assert names <= inputs.keys() | outputs.keys()
+    assert names - INSIDE <= inputs.keys() | outputs.keys()
     assert inputs.keys() <= names
     assert set(contract.REQUIRED_OUTPUTS) == {"output_ids", "sequence_length"}
+
+
+@pytest.mark.parametrize(
+    ("rendered", "known"),
+    [
+        (batch_engine.INPUTS, NVIDIA_INPUTS | OWN_INPUTS),
+        (batch_engine.OUTPUTS, NVIDIA_OUTPUTS | OWN_OUTPUTS),
+    ],
+    ids=["inputs", "outputs"],
+)
+def test_engines_with_drafters_inside_take_the_same_tensors(rendered, known):
+    """Apart from the two for the drafters, each is one that the other engines may have."""
+    config = ModelConfig("target", "python", "", rendered, (), max_batch_size=1)
+    found = tensors_of(text_format.Parse(config.text(), model_config_pb2.ModelConfig()).input)
+
+    assert len(found.keys() & INSIDE) == 1
+    for name in found.keys() - INSIDE:
+        asked, expected = found[name], known[name]
+        assert (asked.data_type, asked.dims) == (expected.data_type, expected.dims)
+        assert asked.is_scalar == getattr(expected, "is_scalar", False)
 
 
 def test_outputs_are_the_declared_ones(configurations):

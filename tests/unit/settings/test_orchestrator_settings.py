@@ -65,7 +65,7 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
         ({"draft_ahead": "yes"}, "parameter draft_ahead must be of type bool; given 'yes'"),
         ({"max_seq_length": 5}, "specdec: unknown parameter 'max_seq_length'; known are"),
         ({"speculation": "never"}, "speculation must be one of auto, .*; given 'never'"),
-        ({"engine_kind": "vllm"}, "contract or llmapi; given 'vllm'"),
+        ({"engine_kind": "vllm"}, "contract, llmapi, drafters_inside; given 'vllm'"),
         ({"engine_kind": "llmapi"}, "leave 'draft' out"),
     ],
 )

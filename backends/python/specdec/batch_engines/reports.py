@@ -29,7 +29,8 @@ class StepReport:
     """The report on one step of the engine, for the answers."""
 
     records: Mapping[str, RoundRecord | DraftRecord] = field(default_factory=dict)
-    """For each request the round that the step confirmed, or the draft that the next step verifies."""
+    """For each request, the round that the step confirmed or the draft that the next one
+    verifies."""
     tasks: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """The controller's reports by task."""
     failures: Sequence[tuple[str, str]] = ()

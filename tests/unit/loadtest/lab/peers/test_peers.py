@@ -1,6 +1,7 @@
 """Tests of the bench against peers, without any peer: protocol, ratios, tables and failures."""
 
 import hashlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -275,7 +276,7 @@ class TestInstalling:
     @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
     def test_every_peer_has_a_worker(self, peer):
         """The module that a peer's Python is started with exists."""
-        assert (peer.requirements.parent / "workers" / f"{peer.name}.py").is_file()
+        assert importlib.util.find_spec(f"specdec.loadtest.lab.peers.workers.{peer.name}")
 
 
 class TestProcesses:
