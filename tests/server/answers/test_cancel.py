@@ -9,7 +9,7 @@ from tests.server.support.live import is_idle, metrics, num_inflight
 from tests.server.support.prompts import COUNT
 from tests.waiting import wait_for
 
-EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled", "inside")
 LONG = {"text_input": COUNT, "max_tokens": 4000}
 DRAFTERS = ("none", "lookup", "draft")
 ENGINES_OWN = "nv_trt_llm_request_metrics"
@@ -37,11 +37,22 @@ def nothing_is_left(server):
 
 @EVERY_ENGINE
 @pytest.mark.parametrize(
-    ("protocol", "drafter"),
-    [("grpc", "none"), ("grpc", "lookup"), ("grpc", "draft"), ("http", "draft")],
+    ("protocol", "drafter"), [("grpc", "none"), ("grpc", "lookup"), ("http", "auto")]
 )
 def test_hanging_up_ends_the_work(server, protocol, drafter):
     """Closing a gRPC stream or a `generate_stream` frees the slot, with and without speculation."""
+    expect_freed(server, protocol, drafter)
+
+
+@pytest.mark.engines("torch", "compiled")
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_hanging_up_ends_the_work_of_a_draft_model(server, protocol):
+    """Both engines stop."""
+    expect_freed(server, protocol, "draft")
+
+
+def expect_freed(server, protocol, drafter):
+    """Check that a request is no longer in flight after its client has hung up."""
     with open_client(server, protocol) as client:
         chunks = client.stream(GenerationRequest(**LONG, drafter=drafter))
         next(chunks)
