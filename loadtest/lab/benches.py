@@ -27,6 +27,7 @@ BENCHES = {
     "control": Bench("lab.controller.control", "the controller against fixed choices, live"),
     "counters": Bench("lab.exactness.counters", "the server's counters against clients' counts"),
     "exact": Bench("lab.exactness.exact", "answers with each drafter against the target's own"),
+    "inside": Bench("lab.peers.inside", "our drafters inside vLLM, beside vLLM's own server"),
     "peers": Bench("lab.peers.peers", "other engines on the same weights and prompts"),
     "ramp": Bench("lab.load.ramp", "speculation on and off while the load of one server grows"),
     "record": Bench("lab.controller.record", "record acceptance and costs of a pair, for replay"),

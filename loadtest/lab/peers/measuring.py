@@ -94,6 +94,14 @@ class PeerRun:
                 if reply is not None:
                     self.measurements.append(PeerMeasurement(arm, num_streams, name, reply))
 
+    def warm_up(self, questions: Sequence[Sequence[TokenPrompt]], max_tokens: int) -> None:
+        """Ask every arm all questions without measuring, so that its kernels know the shapes."""
+        for arm in list(self._running):
+            for prompts in questions:
+                if arm in self._running:
+                    ids = tuple(each.token_ids for each in prompts)
+                    self._attempt(arm, Question(ids, max_tokens))
+
     def _attempt(self, arm: PeerArm, question: Question) -> Reply | None:
         engine = self._running[arm]
         engine.resume()

@@ -25,46 +25,30 @@ from specdec.loadtest.lab.peers.protocol import Answer, PeerError, Question, Rep
 LEARNING_TOKENS = 64
 
 
-class OurServer:
-    """One server for one arm: a cache that another arm has filled would be an unfair advantage.
+class OurArm:
+    """One arm of ours: a running server, asked in one mode.
 
     The server is not paused while others are measured: idle, its processes take 0.2 % of a core.
     """
 
     def __init__(
-        self,
-        model_repository: Path,
-        mode: str,
-        end_id: int,
-        cache: Path,
-        learning: Sequence[TokenPrompt] = (),
+        self, server: TritonServer, mode: str, end_id: int, learning: Sequence[TokenPrompt] = ()
     ) -> None:
-        """Prepare the server of one arm, whose log is written to `cache`.
+        """Take the server, which may start later. `Arm.parse` reads `mode`.
 
-        `Arm.parse` reads `mode`. If it is `auto`, the server is first asked the prompts of
-        `learning`, so that its controller learns.
+        If it is `auto`, the server is first asked the prompts of `learning`, so that its controller
+        learns.
         """
+        self._server = server
         arm = Arm.parse(mode)
-        self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
-        self._source = self._repository = model_repository
-        if arm.model == COLOCATED:
-            self._repository = Path(self._scratch.name) / COLOCATED
-        directory = cache / OURS
-        directory.mkdir(parents=True, exist_ok=True)
-        self._server = TritonServer(self._repository, log_path=directory / f"{mode}.log")
-        self._fields = arm.fields()
+        # Arms may share a server, but neither cached prefixes nor the texts of `suffix`.
+        self._fields = {**arm.fields(), "tenant": mode}
         self._learning = learning if arm.drafter == AUTO else ()
         self._end_id = end_id
         self._client: GrpcClient | None = None
 
     def start(self) -> str:
-        """Start the server and return our version. Raises PeerError if it does not start."""
-        try:
-            if self._repository != self._source:
-                colocate(self._source, self._repository)
-            self._server.start()
-        except (LaunchError, BuildError) as error:
-            raise PeerError(" ".join(str(error).split())) from error
+        """Connect, let the controller learn, and return our version. Raises PeerError."""
         self._client = GrpcClient(self._server.grpc_url)
         for prompt in self._learning:
             self.ask(Question((prompt.token_ids,), LEARNING_TOKENS))
@@ -90,13 +74,55 @@ class OurServer:
         """Do nothing: the server was not paused."""
 
     def stop(self) -> None:
+        """Disconnect."""
         if self._client is not None:
             self._client.close()
-        self._server.stop()
-        self._scratch.cleanup()
 
     def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
         assert self._client is not None
         request = GenerationRequest(input_ids=list(ids), max_tokens=max_tokens, **self._fields)
         answer = ask(self._client, request)
         return Answer(without_end(answer.result.token_ids, self._end_id), answer.first_s)
+
+
+class OurServer(OurArm):
+    """An arm with a server of its own: another arm's cache would be an unfair advantage."""
+
+    def __init__(
+        self,
+        model_repository: Path,
+        mode: str,
+        end_id: int,
+        cache: Path,
+        learning: Sequence[TokenPrompt] = (),
+    ) -> None:
+        """Prepare the server, whose log is written to `cache`."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
+        self._source = self._repository = model_repository
+        if Arm.parse(mode).model == COLOCATED:
+            self._repository = Path(self._scratch.name) / COLOCATED
+        server = TritonServer(self._repository, log_path=log_path(cache, mode))
+        super().__init__(server, mode, end_id, learning)
+
+    def start(self) -> str:
+        """Start the server and return our version. Raises PeerError if it does not start."""
+        try:
+            if self._repository != self._source:
+                colocate(self._source, self._repository)
+            self._server.start()
+        except (LaunchError, BuildError) as error:
+            raise PeerError(" ".join(str(error).split())) from error
+        return super().start()
+
+    def stop(self) -> None:
+        """Stop the server."""
+        super().stop()
+        self._server.stop()
+        self._scratch.cleanup()
+
+
+def log_path(cache: Path, name: str) -> Path:
+    """Return the path of a server's log, in a folder that is made if it is missing."""
+    directory = cache / OURS
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{name}.log"

@@ -120,7 +120,7 @@ def figures_of(
     for arm, own in answered.items():
         if not own or own.keys() != asked:
             continue
-        answers = _answers_as(reference, own)
+        answers = answers_as(reference, own)
         if num_streams == 1:
             first_s = statistics.median(each.reply.answers[0].first_s for each in own.values())
             speed = rate(each.timed for each in own.values())
@@ -178,7 +178,7 @@ def _same_drafting(arm: PeerArm) -> PeerArm | None:
     return next(ours for ours in OUR_ARMS if ours.drafting is arm.drafting)
 
 
-def _answers_as(reference: Answered, own: Answered) -> Answers:
+def answers_as(reference: Answered, own: Answered) -> Answers:
     """Compare an arm's answers with those of our target without speculation."""
     pairs = [
         answer.tokens == wanted.tokens
