@@ -134,6 +134,24 @@ def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
     assert calls[2].num_aborts == 0
 
 
+def test_watchdog_asks_for_all_clients_in_turn():
+    """However many there are, it asks for at most MAX_POLLS in one turn, and for each sooner or
+    later.
+    """
+    control = RequestsInFlight(TenantShares(40, 1.0), 0.001, lambda _: None)
+    clients = [Client() for _ in range(3 * in_flight.MAX_POLLS)]
+    calls = [Call() for _ in clients]
+    for client, call in zip(clients, calls, strict=True):
+        request = new_request(client)
+        request.watch(call)
+        control.admit(request)
+    for client in clients:
+        client.has_gone = True
+    for call in calls:
+        assert call.was_aborted_twice.wait(LIMIT_S)
+    control.close()
+
+
 def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypatch):
     """An engine that hangs hears no stop, so the watchdog answers the client after GRACE_S."""
     monkeypatch.setattr(in_flight, "GRACE_S", 0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -20,6 +21,10 @@ from specdec.serving.tracing import NOT_TRACED
 GRACE_S = 3.0
 """Seconds that a request's own thread has to answer once the request must end; an engine ends a
 call within a pass. After that the watchdog answers, so that no client waits for a hung engine."""
+
+MAX_POLLS = 8
+"""Most clients that the watchdog asks for in one turn. Each costs a round trip to Triton's process,
+60 µs of processor time on a Zen 4 core: 6 % of a core with 48 requests, 20 turns a second."""
 
 
 class Watched(Protocol):
@@ -152,7 +157,8 @@ class RequestsInFlight:
 
     Triton 24.10 cannot cancel a BLS call, and a thread that waits in one notices nothing. So a
     watchdog looks every `period_s` seconds and sends stop requests to the engine. It repeats them
-    until the request has ended, because a stop that overtakes its request is lost.
+    until the request has ended, because a stop that overtakes its request is lost. With more than
+    MAX_POLLS requests, their clients are asked for in turn.
     """
 
     def __init__(
@@ -171,7 +177,8 @@ class RequestsInFlight:
         self._period_s = period_s
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._requests: set[RequestInFlight] = set()
+        self._requests: deque[RequestInFlight] = deque()
+        """All requests, the one whose client is asked for next at the left."""
         self._closing = threading.Event()
         self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._watchdog.start()
@@ -183,7 +190,7 @@ class RequestsInFlight:
         """
         with self._lock:
             self._shares.enter(request.tenant)
-            self._requests.add(request)
+            self._requests.append(request)
             self._on_change(len(self._requests))
 
     def release(self, request: RequestInFlight) -> bool:
@@ -227,10 +234,12 @@ class RequestsInFlight:
         while not self._closing.wait(self._period_s):
             with self._lock:
                 requests = list(self._requests)
+                self._requests.rotate(-MAX_POLLS)
             self._heartbeat.beat(is_working=bool(requests))
-            for request in requests:
+            for number, request in enumerate(requests):
                 try:
-                    request.poll()
+                    if number < MAX_POLLS:
+                        request.poll()
                     if (error := request.reason_to_end()) is not None:
                         request.abort(error)
                 except Exception:  # noqa: BLE001, S112 - the watchdog must go on
