@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from specdec.engine_model.stream_pace import StreamPace
 from specdec.engines.wire import contract, receipts
 from specdec.engines.wire.engine_call import parse_call
 from specdec.torch_engine.task import TaskOutput, TaskStats
@@ -37,7 +38,7 @@ class Outbox:
 class Reader:
     """The reader of one streamed call to an engine of ours."""
 
-    def __init__(self, reply_module, desk, outputs):
+    def __init__(self, reply_module, desk, outputs, pace=None):
         self.responses = []
         arrays = {
             contract.INPUT_IDS: np.arange(3, dtype=np.int32),
@@ -49,7 +50,7 @@ class Reader:
         gives_receipts = contract.RECEIPT_ADDRESS in outputs
         call = parse_call("1", arrays, outputs, gives_receipts=gives_receipts)
         sender = SimpleNamespace(send=lambda outputs, flags=0: self.responses.append(outputs))
-        self.reply = reply_module.Reply(call, sender, Outbox(), desk)
+        self.reply = reply_module.Reply(call, sender, Outbox(), desk, pace or StreamPace(1))
 
     @property
     def tokens(self):
@@ -73,7 +74,7 @@ def reader(inside_triton, monkeypatch, desk):
     """Return a function that begins a call for given outputs and returns its Reader."""
     reply_module = inside_triton("specdec.engine_model.reply")
     monkeypatch.setattr(reply_module, "response", lambda outputs: outputs)
-    return lambda outputs: Reader(reply_module, desk, outputs)
+    return lambda outputs, pace=None: Reader(reply_module, desk, outputs, pace)
 
 
 def test_next_response_waits_for_the_receipt(reader):
@@ -115,6 +116,24 @@ def test_silent_reader_is_not_waited_for(reader, monkeypatch):
     call.sends(is_final=True)
 
     call.gets(2)
+
+
+def test_stream_beside_others_gets_several_outputs_in_one_response(reader, monkeypatch):
+    """Its first and its last tokens are sent at once."""
+    pace = StreamPace(1)
+    pace.begin()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    now_s = 100.0
+    call = reader(OUTPUTS, pace)
+    for token in range(3):
+        call.sends(token)
+    assert call.tokens == [[0]]
+    now_s += pace.interval_s
+    call.sends(3)
+    assert call.tokens == [[0], [1, 2, 3]]
+    call.sends(4)
+    call.sends(5, is_final=True)
+    assert call.tokens == [[0], [1, 2, 3], [4, 5]]
 
 
 def test_reader_without_receipts_gets_each_token_at_once(reader):

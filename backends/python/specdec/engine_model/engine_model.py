@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import triton_python_backend_utils as pb_utils
 
 from specdec.engine_model.reply import Reply
+from specdec.engine_model.stream_pace import StreamPace
 from specdec.engines.wire.engine_call import EngineCall, parse_call
 from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
@@ -63,6 +64,7 @@ class EngineModel:
         self._outputs = frozenset(each["name"] for each in config["output"])
         self._outbox = Outbox()
         self._desk = ReceiptDesk()
+        self._pace = StreamPace()
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -90,5 +92,5 @@ class EngineModel:
             self._engine.cancel(call.task.request_id)
             sender.send(flags=FINAL)
             return
-        reply = Reply(call, sender, self._outbox, self._desk)
+        reply = Reply(call, sender, self._outbox, self._desk, self._pace)
         self._engine.submit(call, reply.add)

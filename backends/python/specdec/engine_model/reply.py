@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
+from specdec.engine_model.stream_pace import StreamPace
 from specdec.engines.wire.engine_call import EngineCall
 from specdec.engines.wire.engine_outputs import UnsentOutputs
 from specdec.engines.wire.receipts import ReceiptDesk, receipt_outputs
@@ -17,15 +19,22 @@ from specdec.triton_backend.tensors import error_response, response
 class Reply:
     """The answer to one call; sends its task's outputs as they come, or together at the end.
 
-    A reader that gives receipts gets the next response only after it has read the previous one.
-    That response has all outputs since then.
+    A stream gets a response with the first output that comes after the interval of `pace`. A reader
+    that gives receipts must also have read the previous response. The response has all outputs
+    since then.
     """
 
-    def __init__(self, call: EngineCall, sender: Any, outbox: Outbox, desk: ReceiptDesk) -> None:
+    def __init__(
+        self, call: EngineCall, sender: Any, outbox: Outbox, desk: ReceiptDesk, pace: StreamPace
+    ) -> None:
         self._call = call
         self._sender = sender
         self._outbox = outbox
         self._desk = desk
+        self._pace = pace
+        self._due_s: float | None = None
+        """Time before which only the last response is sent, in seconds of time.monotonic(); None
+        before the first output."""
         self._lock = threading.Lock()
         self._is_unread = False
         self._unsent = UnsentOutputs(call)
@@ -35,6 +44,9 @@ class Reply:
     def add(self, output: TaskOutput) -> None:
         """Take the task's next output on the engine's thread; queue a response if one is due."""
         with self._lock:
+            if self._due_s is None:
+                self._due_s = 0.0
+                self._pace.begin()
             self._unsent.add(output)
             if self._call.streaming or output.is_final:
                 self._waiting = output
@@ -49,6 +61,12 @@ class Reply:
         output = self._waiting
         if output is None or self._is_unread:
             return
+        now_s = time.monotonic()
+        if output.is_final:
+            self._pace.end()
+        elif self._due_s is not None and now_s < self._due_s:
+            return
+        self._due_s = now_s + self._pace.interval_s
         self._waiting = None
         if output.error is not None:
             error = output.error
