@@ -120,5 +120,6 @@ def stream_target(
                 draft_s=step.draft_s,
                 target_s=max(0.0, arrived - start - step.draft_s),
                 log_probs=step.log_probs,
+                is_followed=step.is_followed,
             )
             start = time.perf_counter()

@@ -34,6 +34,8 @@ class Round:
     """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()
     """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
+    is_followed: bool = False
+    """Whether the next round came with it, so that the tokens of both can be sent together."""
 
     @property
     def num_passes(self) -> int:

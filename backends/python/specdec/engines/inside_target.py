@@ -53,8 +53,8 @@ class InsideTarget:
                 if part.drafting is None:
                     continue
                 self._report(part.drafting)
-                first = 0
-                for record in part.drafting.rounds:
+                first, last = 0, len(part.drafting.rounds) - 1
+                for number, record in enumerate(part.drafting.rounds):
                     after = first + record.num_tokens
                     has_ended = record.ended
                     yield Verification(
@@ -66,6 +66,7 @@ class InsideTarget:
                         drafter=record.drafter or None,
                         accepted_sources=record.accepted_sources,
                         draft_s=record.draft_s,
+                        is_followed=number < last,
                     )
                     first = after
             is_over = True

@@ -101,7 +101,9 @@ class Answerer:
                 is_last = confirmed.ended or text.stopped or not context.num_left
                 if is_last:
                     break
-                if request.stream and any(piece.tokens for piece in unsent):
+                if confirmed.is_followed or not request.stream:
+                    continue
+                if any(piece.tokens for piece in unsent):
                     self._send(send, unsent, job, progress, metrics)
                     unsent = []
         unsent.append(text.finish())
