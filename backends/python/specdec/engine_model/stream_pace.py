@@ -20,8 +20,8 @@ MAX_HOLD_S = 0.5
 class StreamPace:
     """The number of answers in work, and the time between two responses of each; thread-safe.
 
-    A single stream gets the tokens of each step at once. The more answers there are, the longer each
-    stream waits, and then gets the tokens of several steps in one response.
+    A single stream gets the tokens of each step at once. The more answers there are, the longer
+    each stream waits, and then gets the tokens of several steps in one response.
     """
 
     def __init__(self, num_cores: int | None = None) -> None:

@@ -135,9 +135,7 @@ def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
 
 
 def test_watchdog_asks_for_all_clients_in_turn():
-    """However many there are, it asks for at most MAX_POLLS in one turn, and for each sooner or
-    later.
-    """
+    """It asks for at most MAX_POLLS of them in one turn."""
     control = RequestsInFlight(TenantShares(40, 1.0), 0.001, lambda _: None)
     clients = [Client() for _ in range(3 * in_flight.MAX_POLLS)]
     calls = [Call() for _ in clients]
