@@ -60,7 +60,7 @@ test: setup
 endif
 
 test-vllm: setup $(VLLM)/.project ## run the tests that need vLLM's CPU build
-	VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest -m vllm tests/server $(PYTEST_ARGS)
+	VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest -m vllm $(or $(PYTEST_ARGS),tests/server)
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)

@@ -1,20 +1,15 @@
-"""Engines with our drafters inside, behind a live tritonserver.
+"""Engines with our drafters inside, behind a live tritonserver (support/inside.py)."""
 
-They are a strict double of TensorRT-LLM's LLM API, and vLLM's CPU build in the environment of the
-Python that VLLM_PYTHON names.
-"""
-
-import os
-import subprocess
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+import psutil
 import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
-from specdec.launch.triton_server import TritonServer
 from specdec.serving.text.tokenizing import Tokenizer
-from tests.doubles.repository import inside_repository
+from tests.server.support.inside import ENGINES, inside_server
 from tests.server.support.live import (
     MODEL_REPOSITORY,
     metrics,
@@ -28,15 +23,13 @@ from tests.waiting import wait_for
 COPY = "Repeat this text three times: the quick brown fox jumps over the lazy dog again and again."
 QUESTION = [{"role": "user", "content": COPY}]
 WITHIN_S = 20.0
+RESTART_S = 300.0
 NUM_REQUESTS, NUM_HANG_UPS = 60, 18
 HEAD = {"llmapi": "", "vllm": "eagle3"}
 """Name of each engine's own drafter."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=["llmapi", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(600)])],
-)
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
     """Return the kind of the engine."""
     return request.param
@@ -45,16 +38,7 @@ def engine(request):
 @pytest.fixture(scope="module")
 def running(engine, tmp_path_factory):
     """Return a server with such an engine."""
-    directory = tmp_path_factory.mktemp(engine)
-    log = directory / "server.log"
-    if engine == "llmapi":
-        with TritonServer(inside_repository(directory), log_path=log) as started:
-            yield started
-        return
-    python, repository = Path(os.environ["VLLM_PYTHON"]).absolute(), directory / "repository"
-    command = [str(python), "-m", "specdec", "build", "render", "smollm2_135m_vllm"]
-    subprocess.run([*command, "--output", str(repository)], check=True)
-    with TritonServer(repository, log_path=log, python=python, ready_timeout_s=500.0) as started:
+    with inside_server(engine, tmp_path_factory.mktemp(engine)) as started:
         yield started
 
 
@@ -219,3 +203,33 @@ def test_metrics_show_drafters_and_tasks(running, client):
         client.generate(request(task="copying", drafter="lookup"))
     for name in ("specdec_num_draft_tokens_total", "specdec_num_accepted_tokens_total"):
         assert metrics(running)[name, ("drafter=lookup", "task=copying")] > 0
+
+
+@pytest.mark.parametrize("process", ["VLLM::Worker", "VLLM::EngineCore"])
+def test_death_of_vllms_processes_is_told_and_mended(running, client, engine, process):
+    """Each stream gets an error within seconds, and a new server answers."""
+    if engine != "vllm":
+        pytest.skip("the double has no processes of its own")
+    with ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(client.generate, request(max_tokens=1500)) for _ in range(4)]
+        wait_for(lambda: num_inflight(running) == 4, WITHIN_S)
+        (victim,) = (
+            each
+            for each in psutil.Process(running.pid).children(recursive=True)
+            if each.name() == process[:15]
+        )
+        died_s = time.monotonic()
+        victim.send_signal(signal.SIGKILL)
+        for stream in streams:
+            with pytest.raises(SpecdecError) as told:
+                stream.result(timeout=60)
+            assert told.value.error_type == "engine_failed" or told.value.status == "UNAVAILABLE"
+        assert time.monotonic() - died_s < WITHIN_S
+
+    def answers():
+        try:
+            return bool(client.generate(request()).token_ids)
+        except SpecdecError:
+            return False
+
+    wait_for(answers, RESTART_S)

@@ -198,11 +198,11 @@ class ChildServer:
         """
         if self._probe is not None:
             self._probe.close()
+        # Not by the process group: mpirun puts its processes into groups of their own.
+        kill_processes_of(self.board)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         returncode = self._process.wait()
-        # mpirun puts its processes into groups of their own.
-        kill_processes_of(self.board)
         self._remove_files()
         return returncode if returncode >= 0 else 128 - returncode
 

@@ -24,6 +24,8 @@ from specdec.torch_engine.task import Task
 
 logger = logging.getLogger("vllm.specdec")
 
+WORKER = "specdec.batch_engines.vllm.worker.SpecdecWorker"
+"""Class from which vLLM's worker gets our methods."""
 CLOSE_S = 5.0
 """Most seconds for the worker to write its files at a stop."""
 
@@ -67,7 +69,7 @@ class VllmEngine(BatchEngine):
             "speculative_config": settings.speculative_config(
                 str(self._directory / drafter) if drafter else ""
             ),
-            "worker_extension_cls": "specdec.batch_engines.vllm.worker.SpecdecWorker",
+            "worker_extension_cls": WORKER,
             # vLLM's scheduler must know the draft tokens before it begins the next step.
             "async_scheduling": False,
             "disable_log_stats": True,
