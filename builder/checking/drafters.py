@@ -169,13 +169,6 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
         if own is None:
             yield note("off", "no [self_speculation]: this llmapi engine does not speculate")
         return
-    if pair.has_drafters_inside and pair.drafts and (own is None or own.mode != "draft_model"):
-        yield error(
-            "mode",
-            f"a {pair.engine} engine calls no draft model outside it",
-            'add [self_speculation] mode = "draft_model" to a vllm pair, and the draft runs inside '
-            "the engine; or leave the draft out",
-        )
     if not pair.speculation.drafters and own is None:
         yield warning(
             "off", "drafters is empty: the pair does not speculate", 'add drafters = ["lookup"]'

@@ -152,7 +152,8 @@ class PairDescription:
     name: str
     """Name of the pair file, without .toml."""
     engine: str
-    """Kind of engine, one of ENGINES; the same for target and draft models."""
+    """Kind of engine, one of ENGINES. Draft models have the same kind, except for a target with our
+    drafters inside: theirs are torch engines."""
     target: EngineDescription
     drafts: tuple[EngineDescription, ...]
     limits: Limits
@@ -185,7 +186,13 @@ class PairDescription:
         return self.engine in (VLLM, LLMAPI_DRAFTS)
 
     @property
+    def serves_drafts(self) -> bool:
+        """Whether the draft models are Triton models, and not inside the target's engine."""
+        own = self.self_speculation
+        is_inside = self.has_drafters_inside and own is not None and own.mode == "draft_model"
+        return not (self.speculates_inside or is_inside)
+
+    @property
     def served_engines(self) -> tuple[EngineDescription, ...]:
-        """The engines that are Triton models; only the target if it drafts or speculates inside."""
-        drafts_inside = self.speculates_inside or self.has_drafters_inside
-        return (self.target,) if drafts_inside else self.engines
+        """The engines that are Triton models: the target, and drafts that are not inside it."""
+        return self.engines if self.serves_drafts else (self.target,)

@@ -107,7 +107,7 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
     capacity = None if pair.gpu is None else int(pair.gpu.memory_mib * (1 << 20) * USABLE_SHARE)
     found: dict[int | None, list[EngineMemory]] = {}
     engines = [(engine, _engine_memory(pair, engine)) for engine in pair.engines]
-    if pair.engine == LLMAPI or pair.has_drafters_inside:
+    if pair.engine == LLMAPI or (pair.has_drafters_inside and not pair.serves_drafts):
         engines = [(pair.target, _as_one([memory for _, memory in engines]))]
     for engine, memory in engines:
         for device in engine.placement.devices or (None,):

@@ -10,6 +10,9 @@ from specdec.builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 from specdec.deployment.versions import CHECKPOINT
 from specdec.engines.wire import contract
 
+CPU_DRAFT_BUDGET_MS = "50"
+"""Value of `draft_budget_ms` with draft models on a CPU, which they share with the target."""
+
 
 def _scalar(name: str, data_type: str, *, is_optional: bool = True) -> Tensor:
     return Tensor(name, data_type, is_scalar=True, is_optional=is_optional)
@@ -68,7 +71,7 @@ def write_batch_engine_model(
     `model_py` is the text of model.py, `engine` the engine's name for people, and `parameters` the
     parameters that only this kind of engine has.
     """
-    (model / "1").mkdir(parents=True)
+    (model / "1").mkdir(parents=True, exist_ok=True)
     limits, target = pair.limits, pair.target
     values = {
         "checkpoint_dir": CHECKPOINT,
@@ -78,6 +81,8 @@ def write_batch_engine_model(
         "max_num_sequences": str(limits.max_batch_size),
         **parameters,
     }
+    if pair.drafts and pair.serves_drafts and pair.gpu is None:
+        values["draft_budget_ms"] = CPU_DRAFT_BUDGET_MS
     config = ModelConfig(
         name=target.name,
         backend="python",

@@ -30,7 +30,11 @@ from specdec.builder.rendering.llmapi_drafts import write_llmapi_drafts_model
 from specdec.builder.rendering.manifest import write_manifest
 from specdec.builder.rendering.orchestrator import orchestrator_parameters, shared_parameters
 from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
-from specdec.builder.rendering.torch_models import write_target_weights, write_torch_models
+from specdec.builder.rendering.torch_models import (
+    write_target_weights,
+    write_torch_drafts,
+    write_torch_models,
+)
 from specdec.builder.rendering.vllm import write_vllm_model
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.shipped import copy_model
@@ -132,21 +136,30 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
         _copy_provenance(pair.target, new)
     elif pair.engine == TENSORRTLLM:
         _write_compiled_models(pair, new, options)
+    elif pair.has_drafters_inside:
+        _write_weights(pair, new, options)
     set_parameters(new / "specdec", **orchestrator_parameters(pair))
     if pair.has_drafters_inside:
-        _write_engine_with_drafters(pair, new, options)
+        _write_engine_with_drafters(pair, new)
 
 
-def _write_engine_with_drafters(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+def _write_weights(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+    """Write the weights of a target with our drafters inside, and the draft models beside it."""
+    own, model = pair.self_speculation, new / pair.target.name
+    write_target_weights(pair, model / WEIGHTS, options.cache)
+    if own is not None and own.mode != "mtp":  # The target has those weights itself.
+        _write_own_drafter(pair, own, model)
+    if pair.serves_drafts:
+        write_torch_drafts(pair, new)
+
+
+def _write_engine_with_drafters(pair: PairDescription, new: Path) -> None:
     shared = shared_parameters(parameters_of(new / "specdec"))
-    model, head = new / pair.target.name, pair.self_speculation
+    model = new / pair.target.name
     if pair.engine == VLLM:
         write_vllm_model(pair, model, shared)
     else:
         write_llmapi_drafts_model(pair, model, shared, _shares(pair)[pair.target.name])
-    write_target_weights(pair, model / WEIGHTS, options.cache)
-    if head is not None and head.mode != "mtp":  # The target has those weights itself.
-        _write_own_drafter(pair, head, model)
 
 
 def _write_own_drafter(pair: PairDescription, own: SelfSpeculation, model: Path) -> None:

@@ -34,6 +34,16 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
     head = pair.self_speculation
     if head is not None:
         fill_head(_head(head), target, repository / "target" / HEAD)
+    write_torch_drafts(pair, repository)
+    _configure(pair, pair.target, repository / pair.target.name)
+
+
+def write_torch_drafts(pair: PairDescription, repository: Path) -> None:
+    """Write the draft models; the repository has the target's weights.
+
+    Raises BuildError if weights are missing or do not fit.
+    """
+    target = repository / "target" / WEIGHTS
     with tempfile.TemporaryDirectory(prefix="drafts.", dir=repository.parent) as scratch:
         for draft in pair.drafts:
             checkpoint = draft.checkpoint
@@ -50,8 +60,8 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
                 translation=draft.translation,
                 pattern=SHIPPED_MODELS / "draft",
             )
-    for engine in pair.engines:
-        _configure(pair, engine, repository / engine.name)
+    for draft in pair.drafts:
+        _configure(pair, draft, repository / draft.name)
 
 
 def planned_paths(pair: PairDescription, colocated: bool) -> list[str]:

@@ -73,6 +73,8 @@ OWN_INPUTS = {
     "draft_parents": _list("TYPE_INT32", -1),
     "num_next_drafts": _scalar("TYPE_INT32"),
     "next_draft_depth": _scalar("TYPE_INT32"),
+    "row_lengths": _list("TYPE_INT32", -1),
+    "row_cache_salts": _list("TYPE_STRING", -1),
 }
 OWN_OUTPUTS = {
     "next_draft_ids": Tensor("TYPE_INT32", (-1, -1)),

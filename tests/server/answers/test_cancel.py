@@ -37,22 +37,11 @@ def nothing_is_left(server):
 
 @EVERY_ENGINE
 @pytest.mark.parametrize(
-    ("protocol", "drafter"), [("grpc", "none"), ("grpc", "lookup"), ("http", "auto")]
+    ("protocol", "drafter"),
+    [("grpc", "none"), ("grpc", "lookup"), ("grpc", "draft"), ("http", "draft")],
 )
 def test_hanging_up_ends_the_work(server, protocol, drafter):
     """Closing a gRPC stream or a `generate_stream` frees the slot, with and without speculation."""
-    expect_freed(server, protocol, drafter)
-
-
-@pytest.mark.engines("torch", "compiled")
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_hanging_up_ends_the_work_of_a_draft_model(server, protocol):
-    """Both engines stop."""
-    expect_freed(server, protocol, "draft")
-
-
-def expect_freed(server, protocol, drafter):
-    """Check that a request is no longer in flight after its client has hung up."""
     with open_client(server, protocol) as client:
         chunks = client.stream(GenerationRequest(**LONG, drafter=drafter))
         next(chunks)

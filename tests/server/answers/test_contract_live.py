@@ -207,6 +207,41 @@ def test_draft_engine_takes_no_draft(raw):
         raw.infer("draft", call(draft_input_ids=tensor(1)), outputs=BOTH)
 
 
+@pytest.mark.engines("torch")  # compiled engines take one context in a call
+def test_draft_engine_answers_several_contexts_in_one_call(raw):
+    """Each gets the tokens that it gets alone, however long the others are."""
+    contexts = [PROMPT, PROMPT[:7], [*PROMPT, *PROMPT[3:]]]
+    alone = []
+    for ids in contexts:
+        one = call(5, input_ids=tensor(*ids), input_lengths=tensor(len(ids)))
+        (response,) = raw.infer("draft", one, outputs=BOTH)
+        alone.append(ids_of(response))
+    ids = [token for each in contexts for token in each]
+    rows = {"input_ids": tensor(*ids), "input_lengths": tensor(len(ids))}
+    rows["row_lengths"] = tensor(*map(len, contexts))
+
+    (response,) = raw.infer("draft", call(5, **rows), outputs=BOTH)
+
+    found = response.outputs["output_ids"][0]
+    lengths = response.outputs["sequence_length"][0]
+    assert [row[:end].tolist() for row, end in zip(found, lengths, strict=True)] == alone
+
+
+@pytest.mark.engines("torch")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"row_lengths": tensor(3, 4)}, "add up to input_lengths, 40"),
+        ({"row_lengths": tensor(40, 0)}, "must be 1 or more"),
+        ({"row_lengths": tensor(40), "streaming": tensor(True)}, "neither streams"),
+    ],
+)
+def test_wrong_rows_are_refused(raw, given, message):
+    """The message names the limit."""
+    with pytest.raises(Failure, match=message):
+        raw.infer("draft", call(**given), outputs=BOTH)
+
+
 def test_stop_of_an_unknown_id_is_fine(raw):
     """A stop with an unknown id, as one that comes too late, gets an empty last response."""
     (response,) = raw.infer("target", call(stop=tensor(True)), request_id="nobody")

@@ -25,8 +25,8 @@ QUESTION = [{"role": "user", "content": COPY}]
 WITHIN_S = 20.0
 RESTART_S = 300.0
 NUM_REQUESTS, NUM_HANG_UPS = 60, 18
-HEAD = {"llmapi": "", "vllm": "eagle3"}
-"""Name of each engine's own drafter."""
+MODEL = {"llmapi": "draft", "vllm": "eagle3"}
+"""Name of a drafter of each engine that is a model: a draft model, or vLLM's own head."""
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -76,8 +76,8 @@ def lengths(result):
 
 def test_each_request_of_a_batch_gets_what_it_asks_for(client, engine):
     """Sixteen at once, each with another drafter or length."""
-    head = HEAD[engine]
-    drafters = ("lookup", "suffix", head or "auto", f"lookup+{head or 'suffix'}")
+    model = MODEL[engine]
+    drafters = ("lookup", "suffix", model, f"lookup+{model}")
     asked = [(drafter, k) for drafter in drafters for k in (0, 1, 3, 8)]
     requests = [request(drafter=drafter, num_draft_tokens=k) for drafter, k in asked]
     with ThreadPoolExecutor(len(requests)) as pool:
@@ -85,17 +85,16 @@ def test_each_request_of_a_batch_gets_what_it_asks_for(client, engine):
     for (drafter, k), result in zip(asked, results, strict=True):
         assert all(length <= k for length in lengths(result)), (drafter, k)
         used = set(result.end.speculative_decoding["drafters"])
-        if drafter != "auto":
-            assert used <= set(drafter.split("+")), (drafter, k)
-        assert bool(used) == (k > 0) or drafter in ("suffix", "auto"), (drafter, k)
+        assert used <= set(drafter.split("+")), (drafter, k)
+        assert bool(used) == (k > 0) or drafter == "suffix", (drafter, k)
         assert result.end.verification == ("engine" if k else "off")
-        if head and drafter == head and k:
+        if drafter == model and k:
             assert max(lengths(result)) == k
 
 
 def test_sources_add_up_to_the_counts(client, engine):
     """`output_sources` shows the same accepted tokens as the counts."""
-    result = client.generate(request(drafter=f"lookup+{HEAD[engine] or 'suffix'}"))
+    result = client.generate(request(drafter=f"lookup+{MODEL[engine]}"))
     figures = result.end.speculative_decoding
     assert result.end.num_output_tokens == len(result.token_ids)
     assert sum(source > 0 for source in result.sources) == figures["num_accepted_draft_tokens"] > 0

@@ -38,18 +38,23 @@ def loop_after(context, num_tokens):
 class Server:
     """A batch drafter with real drafters, and the engine that asks it."""
 
-    def __init__(self, budget_s=1.0, build=None, head="", **engine):
+    def __init__(self, budget_s=1.0, build=None, head="", draft_models=None, **engine):
         self.load, self.memory, self.failures = Load(), Memory(), []
         self.controller = Controller(
             ControlSettings(control_share=0.0), draw=random.Random(1).random
         )
         self.builder = RequestDrafterBuilder(
-            DrafterSettings(head=head), MAX_DRAFT_LEN, self.controller, self.load, self.memory
+            DrafterSettings(head=head, draft_models=("draft",) if draft_models else ()),
+            MAX_DRAFT_LEN,
+            self.controller,
+            self.load,
+            self.memory,
         )
         self.drafter = BatchDrafter(
             build or self.builder.build,
             self.load,
             budget_s,
+            draft_models,
             remember=self.memory.learn,
             report_failure=lambda name, error: self.failures.append((name, error)),
         )
@@ -235,6 +240,69 @@ def test_refused_drafter_is_reported_and_pauses_nothing():
         server.settle()
     assert [name for name, _ in server.failures] == ["unknown", "draft", "vote"]
     assert not server.drafter._failed
+
+
+class Models:
+    """Draft models that continue LOOP; `fault` may raise an error in a call."""
+
+    def __init__(self, fault=lambda: None):
+        self.calls, self._fault = [], fault
+
+    def draft(self, model, calls, timeout_s):
+        self.calls.append((model, [each.num_tokens for each in calls]))
+        assert timeout_s > 0
+        self._fault()
+        return [loop_after(each.context.tolist(), 9) for each in calls]
+
+
+def test_draft_model_gets_one_call_a_step_for_all_its_requests():
+    """Each request gets as many draft tokens as it asks for, and others do not wait for it."""
+    models = Models()
+    with serving(draft_models=models) as server:
+        for k in (1, 3, 5):
+            options = {"drafter": "draft", "num_draft_tokens": k}
+            server.engine.add(str(k), LOOP, LOOP * 4, **options)
+        server.engine.add("lookup", LOOP * 2, LOOP * 2, drafter="lookup")
+        server.engine.run()
+        found = server.engine.ended
+        for k in (1, 3, 5):
+            rounds = found[str(k)].rounds
+            assert max(each.num_draft_tokens for each in rounds) == k
+            assert {each.drafter for each in rounds} == {None, "draft"}
+            assert all(each.num_accepted == each.num_draft_tokens for each in rounds)
+        assert {each.drafter for each in found["lookup"].rounds} == {None, "lookup"}
+        num_steps = max(len(each.rounds) for each in found.values())
+        assert len(models.calls) <= num_steps
+        assert models.calls[0] == ("draft", [1, 3, 5])
+    assert server.failures == []
+
+
+def test_copies_come_before_the_draft_model():
+    """`lookup+draft` asks the model only where there is no copy."""
+    models = Models()
+    with serving(draft_models=models) as server:
+        server.engine.add("a", range(100, 104), LOOP * 4, drafter="lookup+draft")
+        server.engine.run()
+        drafters = [each.drafter for each in server.engine.ended["a"].rounds]
+    assert {"lookup", "draft"} <= set(drafters)
+    assert len(models.calls) == drafters.count("draft")
+
+
+def test_failing_draft_model_is_reported_and_left_alone_for_a_while():
+    """The steps go on without drafts; copies are not concerned."""
+
+    def fail():
+        raise RuntimeError("broken")
+
+    models = Models(fail)
+    with serving(draft_models=models) as server:
+        for name, drafter in (("a", "draft"), ("b", "lookup+draft")):
+            server.engine.add(name, LOOP * 2, LOOP * 3, drafter=drafter)
+        server.engine.run()
+        assert {each.drafter for each in server.engine.ended["a"].rounds} == {None}
+        assert "lookup" in {each.drafter for each in server.engine.ended["b"].rounds}
+    assert len(models.calls) == 1
+    assert [name for name, _ in server.failures] == ["draft"]
 
 
 def test_report_that_fails_does_not_fail_a_step():

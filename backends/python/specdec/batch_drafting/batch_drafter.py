@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from specdec.batch_drafting.draft_models import DraftModels
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import BatchRequest, BuildDrafter, RequestStep, RoundClock
 from specdec.drafting.models.engine import DraftHealth
+from specdec.drafting.models.postponed import DraftCall
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.drafting.steered import SteeredDrafter
 from specdec.errors import DraftTimeoutError, InvalidRequestError, UnsupportedError
@@ -62,7 +64,8 @@ class BatchDrafter:
     of their own, the drafting thread.
 
     - In each step it asks requests in turn until `budget_s` seconds have passed. The others get no
-      draft tokens in this step.
+      draft tokens in this step. Then each draft model gets one call for all requests that wait for
+      it, if it is chosen at all.
     - If one drafter takes longer than that by `budget_s`, the step goes on without draft tokens,
       and the drafter is dropped when it returns. Drafting pauses until then, and for at least one
       second. Without a success in between, the next pause is twice as long.
@@ -75,6 +78,7 @@ class BatchDrafter:
         build: BuildDrafter,
         load: Load,
         budget_s: float,
+        draft_models: DraftModels | None = None,
         *,
         remember: Callable[[str | None, TokenIds], None],
         report_failure: Callable[[str, Exception], None],
@@ -82,13 +86,15 @@ class BatchDrafter:
     ) -> None:
         """Start the drafting thread.
 
-        `remember` gets tenant, prompt and answer [n] int32 of complete requests. `report_failure`
-        gets the drafter as the request names it and its error, or BATCH if a step's drafts came too
-        late. `clock` returns seconds.
+        `draft_models` may be None if no drafter that `build` returns calls one. `remember` gets
+        tenant, prompt and answer [n] int32 of complete requests. `report_failure` gets the drafter
+        as the request names it and its error, or BATCH if a step's drafts came too late. `clock`
+        returns seconds.
         """
         self._build = build
         self._load = load
         self._budget_s = budget_s
+        self._draft_models = draft_models
         self._remember = remember
         self._report_failure = report_failure
         self._clock = clock
@@ -96,6 +102,8 @@ class BatchDrafter:
         self._health = DraftHealth(clock)
         self._failed: dict[str, DraftHealth] = {}
         """Health of each drafter that failed, as requests name it; for the drafting thread."""
+        self._models: dict[str, DraftHealth] = {}
+        """Health of each draft model; for the drafting thread."""
         self._running: _StepDrafting | None = None
         """The latest drafting, which may still run."""
         self._hangs = False
@@ -225,7 +233,7 @@ class BatchDrafter:
         """Ask the requests of a step in turn, from the one at which the step before it stopped."""
         num_requests = len(drafting.requests)
         first = self._first % num_requests
-        asked: list[BatchRequest] = []
+        asked: dict[int, BatchRequest] = {}
         for index in (*range(first, num_requests), *range(first)):
             request = drafting.requests[index]
             if drafting.is_abandoned:
@@ -236,13 +244,41 @@ class BatchDrafter:
                 self._first = index
                 break
             drafting.proposals[index] = self._propose(request)
-            asked.append(request)
+            asked[index] = request
             if drafting.is_abandoned:
                 self._fail(request, DraftTimeoutError("the step went on without this drafter"))
+        self._ask_draft_models(drafting, asked)
         if drafting.is_abandoned:
-            for request in asked:
+            for request in asked.values():
                 request.withdraw()
         drafting.is_over.set()
+
+    def _ask_draft_models(self, drafting: _StepDrafting, asked: Mapping[int, BatchRequest]) -> None:
+        """Ask each draft model once, for all requests in `asked` whose proposals wait for it.
+
+        If it fails, these have no proposal, and the model is not asked for a while.
+        """
+        postponed: dict[str, list[tuple[int, DraftCall]]] = {}
+        for index, request in asked.items():
+            if (call := request.postponed) is not None:
+                postponed.setdefault(call.model, []).append((index, call))
+        for model, waiting in postponed.items():
+            health = self._models.setdefault(model, DraftHealth(self._clock))
+            timeout_s = drafting.deadline_s + self._budget_s - self._clock()
+            if drafting.is_abandoned or timeout_s <= 0:
+                return
+            if self._draft_models is None or (begun_s := health.begin()) is None:
+                continue
+            try:
+                calls = [call for _, call in waiting]
+                drafts = self._draft_models.draft(model, calls, timeout_s)
+                for (index, call), tokens in zip(waiting, drafts, strict=True):
+                    drafting.proposals[index] = asked[index].complete(tokens[: call.num_tokens])
+            except Exception as error:  # noqa: BLE001 - a failing draft model never fails a step
+                health.failed(begun_s)
+                self._report(model, error)
+            else:
+                health.succeeded(begun_s)
 
     def _propose(self, request: BatchRequest) -> Proposal:
         try:

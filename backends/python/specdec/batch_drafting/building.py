@@ -15,9 +15,10 @@ from specdec.drafting.asked import allowed_drafters, read_drafter
 from specdec.drafting.combining.first import FirstProposal
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying.suffix import Memory
+from specdec.drafting.models.postponed import PostponedDrafter
 from specdec.drafting.names import AUTO, VOTE
 from specdec.drafting.protocol import Drafter
-from specdec.drafting.registry import HEAD, DrafterId
+from specdec.drafting.registry import DRAFT_MODEL, HEAD, DrafterId
 from specdec.drafting.scripted import Scripts
 from specdec.drafting.steered import SteeredDrafter
 from specdec.errors import UnsupportedError
@@ -38,10 +39,11 @@ def usable_drafters(options: DraftingOptions, known: Sequence[DrafterId]) -> lis
     routed = next((each for each in known if each.name == options.task_drafter), None)
     has_prediction = bool(options.prediction)
     allowed = allowed_drafters(asked, known, routed, has_prediction=has_prediction)
-    drafters = [each for each in allowed if each.kind.is_free or each.kind is HEAD]
-    if (asked.members or asked.name == VOTE) and len(drafters) < max(1, len(allowed)):
+    kinds = HEAD, DRAFT_MODEL
+    drafters = [each for each in allowed if each.kind.is_free or each.kind in kinds]
+    if asked.name == VOTE or (asked.members and len(drafters) < len(allowed)):
         raise UnsupportedError(
-            f"this engine takes copy drafters and its own head only; given {asked.name!r}"
+            f"this engine takes chains of one drafter and copies; given {asked.name!r}"
         )
     return drafters
 
@@ -80,7 +82,7 @@ class RequestDrafterBuilder:
         if options.num_draft_tokens == 0:
             return self._steered([], options, prompt, clock, is_fixed=True)
         is_fixed = options.drafter != AUTO
-        if not is_fixed or len(drafters) < 2 or any(each.is_head for each in drafters):
+        if not is_fixed or len(drafters) < 2 or any(not each.kind.is_free for each in drafters):
             return self._steered(drafters, options, prompt, clock, is_fixed=is_fixed)
         return FirstProposal([self._free_drafter(each, options, prompt) for each in drafters])
 
@@ -108,6 +110,9 @@ class RequestDrafterBuilder:
         )
 
         def build(drafter: DrafterId) -> Drafter:
+            if drafter.kind is DRAFT_MODEL:
+                longest, salt = request.lengths.draft_model_limit, options.tenant or ""
+                return PostponedDrafter(drafter.name, drafter.source, longest, salt)
             return self._free_drafter(drafter, options, prompt)
 
         return steered_drafter(request, build, self._controller, self._load, clock)
@@ -143,4 +148,4 @@ class RequestDrafterBuilder:
 
 
 def _no_draft_model() -> Drafter:
-    raise UnsupportedError("an engine with a batch loop of its own calls no draft model")
+    raise UnsupportedError("a copy drafter calls no draft model")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from specdec.batch_drafting.options import DraftingOptions
+from specdec.drafting.models.postponed import DraftCall
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.drafting.steered import SteeredDrafter
 from specdec.loop import Context
@@ -147,6 +148,17 @@ class BatchRequest:
         found = self.drafter.propose(self._context.tokens, max_tokens)
         self._num_plain = found.num_plain
         return NO_PROPOSAL if found.num_plain else found
+
+    @property
+    def postponed(self) -> DraftCall | None:
+        """The call of a draft model that the last proposal waits for; None without one."""
+        drafter = self.drafter
+        return drafter.postponed if isinstance(drafter, SteeredDrafter) else None
+
+    def complete(self, tokens: tuple[int, ...]) -> Proposal:
+        """Return the last proposal with the draft of `postponed`."""
+        assert isinstance(self.drafter, SteeredDrafter), "only such drafters postpone a call"
+        return self.drafter.complete(tokens)
 
     def withdraw(self) -> None:
         """Tell the drafter that the engine went on without its last proposal."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
+from specdec.batch_drafting.draft_models import DraftModels
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
 from specdec.batch_engines.reports import StepReport
@@ -46,14 +47,16 @@ class StepDrafting:
         settings: BatchEngineSettings,
         version_directory: Path,
         report: Callable[[StepReport], None],
+        draft_models: DraftModels | None = None,
         *,
         reports_drafts: bool = False,
     ) -> None:
         """Load the controller's measurements, and start drafting.
 
         Relative paths in `settings` start at `version_directory`. `report` gets a report of each
-        step. With `reports_drafts` it has the drafts for the next step in place of the rounds of
-        this one. Raises ConfigurationError if the file of a scripted drafter is wrong.
+        step. `draft_models` may be None if the settings name none. With `reports_drafts` the report
+        has the drafts for the next step in place of the rounds of this one. Raises
+        ConfigurationError if the file of a scripted drafter is wrong.
         """
         load, memory = Load(), Memory()
         self.controller = Controller(settings.control.controller)
@@ -64,6 +67,7 @@ class StepDrafting:
             builder.build,
             load,
             settings.draft_budget_ms / 1000,
+            draft_models,
             remember=memory.learn,
             report_failure=self.failed,
         )

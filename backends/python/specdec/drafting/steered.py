@@ -10,6 +10,7 @@ import numpy as np
 
 from specdec.drafting.copying.prediction import PredictionDrafter
 from specdec.drafting.models.head import HeadDrafter, HeadShape
+from specdec.drafting.models.postponed import DraftCall, PostponedDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.rounds import Round
 from specdec.steering.acceptance_estimates import DraftResult
@@ -127,6 +128,27 @@ class SteeredDrafter:
             return Proposal(num_plain=self._steering.num_plain or max_tokens + 1)
         self._proposal = self._best(context, max_tokens, choice)
         return self._proposal
+
+    @property
+    def postponed(self) -> DraftCall | None:
+        """The call of a draft model that the last proposal waits for; None if it is complete."""
+        chosen = self._postponed_drafter()
+        return None if chosen is None else chosen.call
+
+    def complete(self, tokens: tuple[int, ...]) -> Proposal:
+        """Return the last proposal with the draft of `postponed`."""
+        chosen, own = self._postponed_drafter(), self._proposal
+        if chosen is not None:
+            chosen.call = None
+            found = chosen.proposal(tokens)
+            self._proposal = replace(found, num_next=own.num_next, next_depth=own.next_depth)
+        return self._proposal
+
+    def _postponed_drafter(self) -> PostponedDrafter | None:
+        choice = self._choice
+        engine = None if choice is None else self._engines.get(choice.drafter)
+        drafter = None if engine is None else engine.drafter
+        return drafter if isinstance(drafter, PostponedDrafter) else None
 
     def observe(self, confirmed: Round) -> None:
         now_s = self._clock()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
 from specdec.engine_model.reply import Reply
+from specdec.engine_model.row_replies import RowReplies
 from specdec.engine_model.stream_pace import StreamPace
 from specdec.engines.wire.engine_call import EngineCall, parse_call
 from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
 from specdec.health.board import BoardHeartbeat, Heartbeat
-from specdec.torch_engine.task import Receiver
+from specdec.torch_engine.task import Receiver, TaskOutput
 from specdec.triton_backend.log import log_unexpected
 from specdec.triton_backend.outbox import Outbox
 from specdec.triton_backend.process_end import skip_destructors
@@ -92,5 +94,17 @@ class EngineModel:
             self._engine.cancel(call.task.request_id)
             sender.send(flags=FINAL)
             return
+        if call.rows:
+            self._start_rows(call, sender)
+            return
         reply = Reply(call, sender, self._outbox, self._desk, self._pace)
         self._engine.submit(call, reply.add)
+
+    def _start_rows(self, call: EngineCall, sender: Any) -> None:
+        replies = RowReplies(len(call.rows), sender, self._outbox)
+        for row, task in enumerate(call.rows):
+            receive = replies.receiver(row)
+            try:
+                self._engine.submit(replace(call, task=task), receive)
+            except SpecdecError as error:
+                receive(TaskOutput((), error=error))

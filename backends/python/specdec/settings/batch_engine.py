@@ -46,15 +46,6 @@ class BatchEngineSettings:
     """Milliseconds in a step after which no further request is asked for draft tokens. After twice
     that time the step goes on without any."""
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError for draft models, which such an engine does not call."""
-        if self.drafters.draft_models:
-            raise ConfigurationError(
-                "an engine with drafters inside calls no draft model; "
-                "tensorrt_llm_draft_model_name must be empty, "
-                f"given {self.drafters.draft_models[0]!r}"
-            )
-
     @property
     def own_drafter_dir(self) -> str:
         """Directory of the weights of the engine's own drafter; empty if it has none."""

@@ -38,7 +38,6 @@ class TensorRtLlmModelSettings(BatchEngineSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that contradict one another."""
-        BatchEngineSettings.__post_init__(self)
         if self.kv_cache_fraction >= 1:
             raise ConfigurationError(
                 f"kv_cache_fraction must be below 1; given {self.kv_cache_fraction:g}"

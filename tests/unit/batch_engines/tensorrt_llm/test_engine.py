@@ -73,7 +73,7 @@ def _forget():
 class Server:
     """An engine on the double."""
 
-    def __init__(self, directory, **parameters):
+    def __init__(self, directory, ask=None, **parameters):
         (directory / "known").mkdir(exist_ok=True)
         (directory / "known" / "config.json").write_text(json.dumps({"vocab_size": 200}))
         given = {**PARAMETERS, **parameters}
@@ -81,7 +81,7 @@ class Server:
             "name": "target",
             "parameters": {name: {"string_value": value} for name, value in given.items()},
         }
-        self.engine = TensorRtLlmEngine(config, directory)
+        self.engine = TensorRtLlmEngine(config, directory, ask_draft_model=ask)
         self.executor = self.engine._llm._executor
 
     def begin(self, name, prompt=PROMPT, max_tokens=200, *, options=None, **fields):
@@ -199,6 +199,23 @@ def test_copied_tokens_are_accepted_and_named(serve):
     drafted = [each for each in rounds if each.num_draft_tokens]
     assert {each.drafter for each in drafted} == {"lookup"}
     assert sum(len(each.accepted_sources) for each in drafted) > 30
+
+
+def test_draft_model_drafts_for_requests_of_a_step(serve):
+    """It is asked with all tokens so far."""
+
+    def ask(model, contexts, salts, num_tokens):
+        assert model == "small"
+        assert salts == [""] * len(contexts)
+        known = answer(PROMPT)
+        return [tuple(known[len(each) - len(PROMPT) :][:num_tokens]) for each in contexts]
+
+    server = serve(ask=ask, tensorrt_llm_draft_model_name="small")
+    found = server.begin("a", options={"drafter": "small", "num_draft_tokens": 4})
+    tokens, _, rounds, last = all_of(found)
+    assert tokens == answer(PROMPT)[:-1]
+    assert {each.drafter for each in rounds if each.num_draft_tokens} == {"small"}
+    assert last.stats.num_accepted_tokens > 25
 
 
 def test_controller_learns_every_round(serve):
@@ -362,7 +379,6 @@ def test_executor_that_has_ended_fails_its_requests(serve, monkeypatch):
         ({"target_head_name": "eagle3"}, "target_head_name"),
         ({"tensorrt_llm_engine_args": '{"tensor_parallel_size": 2}'}, "tensor_parallel_size"),
         ({"tensorrt_llm_engine_args": '{"model": "x"}'}, "model"),
-        ({"tensorrt_llm_draft_model_name": "draft"}, "tensorrt_llm_draft_model_name"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(tmp_path, parameters, name):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 OwnDraft = Callable[[Sequence[int]], list[int]]
@@ -95,6 +96,7 @@ class ModelRunner:
 
     def __init__(self, core: EngineCore, drafter: Any, own_draft: OwnDraft) -> None:
         self.drafter = drafter
+        self.model_config = SimpleNamespace(get_vocab_size=lambda: 1000)
         self.input_batch = InputBatch()
         self.num_own_drafted: list[int] = []
         """Tokens that vLLM's own drafter proposed after each step; 0 if it was left out."""

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from specdec.batch_engines.attempts import MAX_FAILURES
+from specdec.batch_engines.draft_models import DraftRelay
 from specdec.batch_engines.reports import ReportReader
 from specdec.batch_engines.vllm import worker
 from specdec.errors import ConfigurationError
@@ -26,7 +27,7 @@ HEAD = {"vllm_drafter": "eagle3", "target_head_name": "eagle3"}
 class Server:
     """An engine core with our drafters bound to it, and the reader of its reports."""
 
-    def __init__(self, core, directory, **parameters):
+    def __init__(self, core, directory, ask=None, **parameters):
         self.core = core
         self.reports = ReportReader()
         self.worker = worker.SpecdecWorker()
@@ -34,11 +35,13 @@ class Server:
         given = {name: {"string_value": value} for name, value in parameters.items()}
         self.config = json.dumps({"name": "target", "parameters": given})
         self.directory = directory
+        self.relay = None if ask is None else DraftRelay(ask)
         self.bound = ""
 
     def bind(self):
+        relay = self.relay.address if self.relay else ""
         self.bound = self.worker.specdec_bind(
-            self.config, str(self.directory), self.reports.address
+            self.config, str(self.directory), self.reports.address, relay
         )
 
     def rounds(self):
@@ -54,6 +57,8 @@ class Server:
         if self.bound:
             self.worker.specdec_close()
         self.reports.close()
+        if self.relay is not None:
+            self.relay.close()
 
 
 @pytest.fixture
@@ -104,6 +109,22 @@ def test_each_request_gets_the_draft_length_that_it_asks_for(serve, k):
     server.core.run()
     assert max(server.core.ended["a"].verified) == k
     assert max(server.core.ended["b"].verified) == 8 - k
+
+
+def test_draft_model_is_asked_by_way_of_the_models_process(serve):
+    """Its drafts are verified as others are."""
+
+    def ask(model, contexts, salts, num_tokens):
+        assert (model, salts) == ("small", ["red"])
+        return [tuple(PROMPT[(each[-1] - 99) % 40 :][:num_tokens]) for each in contexts]
+
+    server = serve(ask=ask, tensorrt_llm_draft_model_name="small")
+    options = {"drafter": "small", "num_draft_tokens": 4, "tenant": "red"}
+    server.core.add("a", PROMPT, PROMPT[1:30], options=options)
+    server.core.run()
+    drafted = [each for each in server.rounds()["our-a"] if each.num_draft_tokens]
+    assert {each.drafter for each in drafted} == {"small"}
+    assert sum(len(each.accepted_sources) for each in drafted) > 15
 
 
 def test_reported_rounds_add_up_to_the_answer(serve):

@@ -30,10 +30,18 @@ def test_orchestrator_and_engine_agree(tmp_path):
     engine = settings(repository / "target", TensorRtLlmModelSettings)
     assert orchestrator.engines.has_drafters_inside
     assert orchestrator.drafters == engine.drafters
-    assert engine.drafters.names == ("lookup", "suffix", "prediction")
+    assert engine.drafters.names == ("lookup", "draft", "suffix", "prediction")
     assert engine.max_draft_len == orchestrator.engines.max_draft_len == 8
     assert 0 < engine.kv_cache_fraction < 1
     check_repository(repository, orchestrator, VOCAB)
+
+
+def test_draft_model_is_a_torch_engine_beside_the_target(tmp_path):
+    """Requests ask for it by its name."""
+    repository = inside_repository(tmp_path)
+    draft = parameters_of(repository / "draft")
+    assert draft["max_draft_len"] == "0"
+    assert (repository / "draft/1/checkpoint/model.safetensors").is_file()
 
 
 def test_long_prompts_are_read_in_chunks(tmp_path):

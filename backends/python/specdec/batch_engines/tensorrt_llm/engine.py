@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.batch_drafting.options import DraftingOptions
+from specdec.batch_engines.draft_models import AskDraftModel, LocalDraftModels
 from specdec.batch_engines.engine import BatchEngine
 from specdec.batch_engines.generator import Generator
 from specdec.batch_engines.reports import LocalReports
@@ -52,14 +53,17 @@ class TensorRtLlmEngine(BatchEngine):
         model_config: Mapping[str, Any],
         version_directory: Path,
         heartbeat: Heartbeat = NO_HEARTBEAT,
+        ask_draft_model: AskDraftModel | None = None,
     ) -> None:
         """Start the engine and wait until it can serve.
 
         `model_config` is Triton's model configuration. Relative paths in it start at
-        `version_directory`. Raises ConfigurationError if it cannot be started with it.
+        `version_directory`. `ask_draft_model` may be None if it names no draft models. Raises
+        ConfigurationError if it cannot be started with it.
         """
         self._settings = read_parameters(TensorRtLlmModelSettings, model_config)
         self._directory = version_directory
+        self._ask_draft_model = ask_draft_model
         self._reports = LocalReports()
         self._drafting: StepDrafting | None = None
         self._hooks: StepHooks | None = None
@@ -123,8 +127,12 @@ class TensorRtLlmEngine(BatchEngine):
         """
         settings = self._settings
         config, drafter, resources = (_hook(module, name) for module, name in HOOKS)
+        draft_models, ask = None, self._ask_draft_model
+        if settings.drafters.draft_models and ask is not None:
+            vocab_size = _vocab_size(self._directory / settings.checkpoint_dir)
+            draft_models = LocalDraftModels(ask, vocab_size)
         self._drafting = StepDrafting(
-            settings, self._directory, self._reports.send, reports_drafts=True
+            settings, self._directory, self._reports.send, draft_models, reports_drafts=True
         )
         self._hooks = hooks = StepHooks(self._drafting)
         return config(

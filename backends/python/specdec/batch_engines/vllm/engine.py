@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.batch_drafting.options import DraftingOptions
+from specdec.batch_engines.draft_models import AskDraftModel, DraftRelay
 from specdec.batch_engines.engine import BatchEngine
 from specdec.batch_engines.generator import Generator
 from specdec.batch_engines.reports import ReportReader
@@ -40,22 +41,29 @@ class VllmEngine(BatchEngine):
         model_config: Mapping[str, Any],
         version_directory: Path,
         heartbeat: Heartbeat = NO_HEARTBEAT,
+        ask_draft_model: AskDraftModel | None = None,
     ) -> None:
         """Start vLLM and wait until it can serve.
 
         `model_config` is Triton's model configuration. Relative paths in it start at
-        `version_directory`. Raises ConfigurationError if vLLM cannot be started with it.
+        `version_directory`. `ask_draft_model` may be None if it names no draft models. Raises
+        ConfigurationError if vLLM cannot be started with it.
         """
         self._settings = read_parameters(VllmModelSettings, model_config)
         self._config = {"name": model_config["name"], "parameters": model_config["parameters"]}
         self._directory = version_directory
         self._reports = ReportReader()
+        self._relay: DraftRelay | None = None
+        if self._settings.drafters.draft_models and ask_draft_model is not None:
+            self._relay = DraftRelay(ask_draft_model)
         super().__init__(self._settings, self._reports, heartbeat)
 
     def close(self) -> None:
         """End all tasks and vLLM's processes."""
         super().close()
         self._reports.close()
+        if self._relay is not None:
+            self._relay.close()
 
     async def _start(self) -> tuple[Generator, int]:
         settings = self._settings
@@ -77,7 +85,8 @@ class VllmEngine(BatchEngine):
         }
         self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
         if settings.max_draft_len:
-            given = json.dumps(self._config), str(self._directory), self._reports.address
+            addresses = self._reports.address, self._relay.address if self._relay else ""
+            given = json.dumps(self._config), str(self._directory), *addresses
             runners = await self._llm.collective_rpc("specdec_bind", args=given)
             names = ", ".join(filter(None, runners))
             logger.info("vLLM %s: our drafters are bound to %s", vllm.__version__, names)

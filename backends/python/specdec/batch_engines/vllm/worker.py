@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.batch_engines.attempts import Attempts
+from specdec.batch_engines.draft_models import RelayedDraftModels
 from specdec.batch_engines.reports import ReportSender
 from specdec.batch_engines.requests import NewRequest
 from specdec.batch_engines.step_drafting import StepDrafting
@@ -52,12 +53,15 @@ class SpecdecWorker:
 
     model_runner: Any
 
-    def specdec_bind(self, model_config: str, version_directory: str, report_address: str) -> str:
+    def specdec_bind(
+        self, model_config: str, version_directory: str, report_address: str, draft_address: str
+    ) -> str:
         """Start drafting; return the model runner's class, or "" in workers that draft nothing.
 
         `model_config` is Triton's model configuration as JSON; relative paths in it start at
-        `version_directory`. Raises ConfigurationError if this version of vLLM lacks something that
-        is needed.
+        `version_directory`. `report_address` and `draft_address` are those of a ReportReader and a
+        DraftRelay; the latter is empty without draft models. Raises ConfigurationError if this
+        version of vLLM lacks something that is needed.
         """
         _end_with_parent()
         if not _returns_tokens():
@@ -70,7 +74,13 @@ class SpecdecWorker:
             )
         settings = read_parameters(VllmModelSettings, json.loads(model_config))
         self._specdec_reports = ReportSender(report_address)
-        drafting = StepDrafting(settings, Path(version_directory), self._specdec_reports.send)
+        draft_models = None
+        if draft_address:
+            vocab_size = int(runner.model_config.get_vocab_size())
+            draft_models = RelayedDraftModels(draft_address, vocab_size)
+        drafting = StepDrafting(
+            settings, Path(version_directory), self._specdec_reports.send, draft_models
+        )
         _Hooks(runner, drafting, may_shorten=_is_alone()).install()
         self._specdec_drafting = drafting
         return type(runner).__name__

@@ -84,6 +84,11 @@ response is sent only after the receipt of the previous one (receipts.py)."""
 DRAFTING = "drafting"
 """Ours, for targets with our drafters inside: the request's drafting options as JSON
 (batch_drafting/options.py)."""
+ROW_LENGTHS = "row_lengths"
+"""Ours, for draft models: lengths of several contexts, which input_ids has one after another. The
+response has a row for each in output_ids, and its length in sequence_length."""
+ROW_CACHE_SALTS = "row_cache_salts"
+"""Ours, with row_lengths: the cache_salt of each context."""
 DRAFTING_REPORT = "drafting_report"
 """Ours: JSON with the rounds of a response (round_records.py) and, in the last response, with the
 controller's report on the request's task."""

@@ -53,6 +53,9 @@ class EngineCall:
     """Whether the caller sends a receipt of each response (receipts.py)."""
     drafting: str = ""
     """The drafting options as JSON, for a target with our drafters inside; empty without."""
+    rows: tuple[Task, ...] = ()
+    """The tasks of a call with several contexts, answered in one response; empty for all other
+    calls."""
 
 
 def parse_call(
@@ -92,24 +95,25 @@ def parse_call(
         # As in NVIDIA's backend, min_tokens counts from the end of input_ids, and penalties apply
         # to all tokens in it.
         params = replace(params, min_tokens=params.min_tokens and params.min_tokens + num_input)
+    task = Task(
+        request_id=request_id,
+        input_ids=input_ids,
+        max_new_tokens=num_output,
+        draft_ids=arrays.get(contract.DRAFT_INPUT_IDS, NO_TOKENS).ravel(),
+        draft_parents=tuple(arrays.get(contract.DRAFT_PARENTS, NO_TOKENS).ravel().tolist()),
+        end_id=None if end_id < 0 else end_id,
+        params=params,
+        num_prompt_tokens=_integer(arrays, contract.PROMPT_LENGTH, 0, len(input_ids)),
+        wants_logits=_scalar(arrays, contract.RETURN_GENERATION_LOGITS, False),
+        verification=_verification(arrays),
+        draft_logits=arrays.get(contract.DRAFT_LOGITS),
+        wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
+        num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS, 0),
+        cache_salt=_scalar(arrays, contract.CACHE_SALT, b"").decode(errors="replace"),
+        next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),
+    )
     return EngineCall(
-        task=Task(
-            request_id=request_id,
-            input_ids=input_ids,
-            max_new_tokens=num_output,
-            draft_ids=arrays.get(contract.DRAFT_INPUT_IDS, NO_TOKENS).ravel(),
-            draft_parents=tuple(arrays.get(contract.DRAFT_PARENTS, NO_TOKENS).ravel().tolist()),
-            end_id=None if end_id < 0 else end_id,
-            params=params,
-            num_prompt_tokens=_integer(arrays, contract.PROMPT_LENGTH, 0, len(input_ids)),
-            wants_logits=_scalar(arrays, contract.RETURN_GENERATION_LOGITS, False),
-            verification=_verification(arrays),
-            draft_logits=arrays.get(contract.DRAFT_LOGITS),
-            wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
-            num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS, 0),
-            cache_salt=_scalar(arrays, contract.CACHE_SALT, b"").decode(errors="replace"),
-            next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),
-        ),
+        task=task,
         stop=stop,
         streaming=streaming,
         exclude_input=_scalar(arrays, contract.EXCLUDE_INPUT_IN_OUTPUT, False),
@@ -117,6 +121,7 @@ def parse_call(
         requested_outputs=requested_outputs,
         gives_receipts=gives_receipts and streaming,
         drafting=_scalar(arrays, contract.DRAFTING, b"").decode(errors="replace"),
+        rows=_rows(arrays, task, streaming=streaming),
     )
 
 
@@ -152,6 +157,40 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
         bad_texts=_bad_texts(arrays),
         logit_bias=_logit_bias(arrays),
         seed=_either(arrays, contract.SEED, contract.RANDOM_SEED, 2**64 - 1),
+    )
+
+
+def _rows(arrays: Arrays, task: Task, *, streaming: bool) -> tuple[Task, ...]:
+    """Return the tasks of a call with several contexts; none for a call with one.
+
+    `task` is that of the call as if it had one context.
+    """
+    if contract.ROW_LENGTHS not in arrays:
+        return ()
+    lengths = arrays[contract.ROW_LENGTHS].ravel().tolist()
+    salts = arrays.get(contract.ROW_CACHE_SALTS, np.full(len(lengths), b"")).ravel().tolist()
+    if min(lengths, default=0) < 1 or sum(lengths) != len(task.input_ids):
+        raise InvalidRequestError(
+            f"row_lengths must be 1 or more each and add up to input_lengths, "
+            f"{len(task.input_ids)}; given {lengths}"
+        )
+    if len(salts) != len(lengths):
+        raise InvalidRequestError(
+            f"row_cache_salts must have one entry for each of {len(lengths)} rows; "
+            f"given {len(salts)}"
+        )
+    if streaming or len(task.draft_ids):
+        raise InvalidRequestError("a call with row_lengths neither streams nor verifies a draft")
+    ends = np.cumsum(lengths).tolist()
+    return tuple(
+        replace(
+            task,
+            request_id=f"{task.request_id}/{number}",
+            input_ids=task.input_ids[end - length : end],
+            num_prompt_tokens=0,
+            cache_salt=salt.decode(errors="replace"),
+        )
+        for number, (length, end, salt) in enumerate(zip(lengths, ends, salts, strict=True))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +63,15 @@ def token_outputs(tokens: list[int]) -> Outputs:
         contract.OUTPUT_IDS: np.asarray([tokens], dtype=np.int32),
         contract.SEQUENCE_LENGTH: np.asarray([len(tokens)], dtype=np.int32),
     }
+
+
+def row_outputs(rows: Sequence[Sequence[int]]) -> Outputs:
+    """Return output_ids [rows, longest], padded with 0, and sequence_length [rows], int32."""
+    ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int32)
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = tokens
+    lengths = np.asarray([len(tokens) for tokens in rows], dtype=np.int32)
+    return {contract.OUTPUT_IDS: ids, contract.SEQUENCE_LENGTH: lengths}
 
 
 def log_prob_outputs(log_probs: list[float]) -> Outputs:
