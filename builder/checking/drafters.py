@@ -35,9 +35,9 @@ def drafter_names(pair: PairDescription) -> list[str]:
         return []
     own = pair.self_speculation
     heads = [own.mode] if own is not None and pair.engine in (TORCH, VLLM) else []
-    if pair.has_drafters_inside:
-        return [*COPY_DRAFTERS, *heads]
-    return [*(draft.name for draft in pair.drafts), *COPY_DRAFTERS, *heads]
+    runs_inside = pair.has_drafters_inside and not pair.serves_drafts
+    drafts = () if runs_inside else pair.drafts
+    return [*(draft.name for draft in drafts), *COPY_DRAFTERS, *heads]
 
 
 def _check_names(pair: PairDescription) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
             )
     yield from _check_tasks(pair, [name for name in known if name != PREDICTION])
     named = {*pair.speculation.drafters, *(name for _, name in pair.tasks)}
-    if pair.engine != LLMAPI and not pair.has_drafters_inside:
+    if pair.engine != LLMAPI and (pair.serves_drafts or not pair.has_drafters_inside):
         for draft in pair.drafts:
             if draft.name not in named:
                 yield warning(
@@ -191,7 +191,9 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
 def _check_weights(pair: PairDescription) -> Iterator[Finding]:
     for engine in pair.engines:
         sources = (engine.checkpoint, engine.imported, engine.stored)
-        if pair.engine in (TORCH, VLLM) and pair.gpu is None and not any(sources):
+        kind = pair.kind_of(engine)
+        is_needed = kind == TORCH or (kind == VLLM and pair.gpu is None)
+        if is_needed and not any(sources):
             yield error(
                 "weights",
                 f"{engine.name}: the file does not say where the weights of {engine.model} are",

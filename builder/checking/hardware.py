@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from specdec.builder.checking.findings import Finding, error, note, warning
 from specdec.builder.description import (
-    LLMAPI,
     TENSORRTLLM,
     TORCH,
     EngineDescription,
@@ -88,7 +87,8 @@ def _divisors(heads: int, intermediate: int) -> str:
 def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterator[Finding]:
     precision, name = engine.precision, engine.name
     quantization, kv_cache = precision.quantization, precision.kv_cache
-    if pair.engine == TORCH:
+    kind = pair.kind_of(engine)
+    if kind == TORCH:
         if quantization not in TORCH_WEIGHT_DTYPES or kv_cache != "auto":
             yield error(
                 "quantization",
@@ -97,31 +97,31 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
                 'leave precision out, or compile the engine (engine = "tensorrtllm")',
             )
         return
-    if pair.engine == TENSORRTLLM:
+    if kind == TENSORRTLLM:
         yield from _check_kv_cache(pair, engine)
-    if pair.engine == LLMAPI or pair.has_drafters_inside:
-        yield from _check_loaded_precision(pair.engine, engine)
+    else:
+        yield from _check_loaded_precision(kind, engine)
     if pair.gpu is None:
         return
-    capability, kind = pair.gpu.compute_capability, pair.gpu.name
+    capability, gpu = pair.gpu.compute_capability, pair.gpu.name
     if "fp8" in (quantization, kv_cache) and capability < MIN_CAPABILITY_FP8:
         yield error(
             "quantization",
-            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); {kind} has "
+            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); {gpu} has "
             f"{capability / 10}",
             "use int8_wo or int4_awq weights, and leave the KV cache in the dtype",
         )
     if quantization == "nvfp4" and capability < BLACKWELL:
         yield error(
             "quantization",
-            f"{name}: NVFP4 needs compute capability 10.0 (B200); {kind} has {capability / 10}",
+            f"{name}: NVFP4 needs compute capability 10.0 (B200); {gpu} has {capability / 10}",
             "use fp8, or int4_awq",
         )
     if quantization in INTEGER and capability >= BLACKWELL:
         yield error(
             "quantization",
             f"{name}: TensorRT-LLM builds no {quantization} engines for compute capability "
-            f"{capability / 10} ({kind}): INT8 and INT4 are not supported on SM100",
+            f"{capability / 10} ({gpu}): INT8 and INT4 are not supported on SM100",
             "use fp8 or nvfp4",
         )
 

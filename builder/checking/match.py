@@ -152,11 +152,11 @@ def _check_translation(
             "would tokenize its drafts again for nothing",
             "leave translation out",
         )
-    if pair.engine == LLMAPI:
+    if pair.engine == LLMAPI or pair.has_drafters_inside:
         yield error(
             "translation",
-            f"{draft.name}: draft and target of an llmapi engine exchange token ids inside it, and "
-            "cannot translate them",
+            f"{draft.name}: draft and target of a pair with {pair.engine} engines exchange token "
+            "ids, and cannot translate them",
             "choose a draft with the target's vocabulary",
         )
     elif pair.engine == TENSORRTLLM and draft.translation == TOKENS:

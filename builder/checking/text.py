@@ -161,7 +161,7 @@ def _shares(report: Report) -> str:
     if report.pair.engine == VLLM:
         return "KV cache: vLLM takes what is left of its share of the memory"
     if report.pair.engine in (LLMAPI, LLMAPI_DRAFTS):
-        (share,) = report.shares
+        share = next(each for each in report.shares if each.engine == report.pair.target.name)
         return f"KV cache: {share.fraction:g} of the free memory, about {share.max_tokens:,} tokens"
     rows: list[Sequence[str]] = [
         ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")

@@ -192,6 +192,20 @@ class PairDescription:
         is_inside = self.has_drafters_inside and own is not None and own.mode == "draft_model"
         return not (self.speculates_inside or is_inside)
 
+    def kind_of(self, engine: EngineDescription) -> str:
+        """Return the kind of one engine, one of ENGINES."""
+        is_beside = self.has_drafters_inside and self.serves_drafts and engine is not self.target
+        return TORCH if is_beside else self.engine
+
+    @property
+    def visible_devices(self) -> tuple[int, ...]:
+        """GPUs of a target with our drafters inside, and then those of the draft models beside it.
+
+        Engines number GPUs by their position here.
+        """
+        served = self.served_engines
+        return tuple(dict.fromkeys(each for one in served for each in one.placement.devices))
+
     @property
     def served_engines(self) -> tuple[EngineDescription, ...]:
         """The engines that are Triton models: the target, and drafts that are not inside it."""

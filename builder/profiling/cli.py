@@ -157,6 +157,11 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
         )
     if arguments.output is None and not os.access(config, os.W_OK):
         raise BuildError(f"{config} cannot be written; name an --output")
+    if settings.engines.has_drafters_inside and arguments.server is None:
+        raise BuildError(
+            f"the controller runs in {settings.engines.target}: start the server with a "
+            "control_state_file there, and give --server, --state and --output"
+        )
     if arguments.server is None:
         manifest = load_manifest(arguments.model_repository)
         if arguments.state is not None:

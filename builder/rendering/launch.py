@@ -105,6 +105,8 @@ def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:
 
     NVIDIA's llmapi model reads its `gpu_device_ids` only if it has several instances.
     """
+    if pair.has_drafters_inside:
+        return (("CUDA_VISIBLE_DEVICES", ",".join(map(str, pair.visible_devices))),)
     instances = pair.target.placement.instances
     if len(instances) != 1:
         return ()

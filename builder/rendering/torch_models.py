@@ -75,11 +75,12 @@ def planned_paths(pair: PairDescription, colocated: bool) -> list[str]:
     }
     paths += [f"{folders[each.name]}/: weights of {each.model}" for each in engines]
     own = pair.self_speculation
-    if own is not None:
+    if own is not None and own.mode != "mtp":
         folder = f"{folders['target']}-head" if colocated else f"target/{HEAD}"
         paths.append(f"{folder}/: {own.name or own.mode}")
-    if pair.engine == TORCH and not colocated:
-        paths += [f"{each.name}/warmup/: tensors of the first call" for each in engines]
+    if not colocated:
+        torch_engines = (each for each in engines if pair.kind_of(each) == TORCH)
+        paths += [f"{each.name}/warmup/: tensors of the first call" for each in torch_engines]
     return [*paths, LAUNCH_FILE, MANIFEST_FILE]
 
 
@@ -123,7 +124,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
     head = pair.self_speculation
     num_tokens = pair.load.num_sequences * pair.load.sequence_len
     config = ConfigFile.read(model).with_parameters(
-        device=_device(engine),
+        device=_device(pair, engine),
         dtype=engine.precision.dtype,
         weight_dtype=_weight_dtype(engine, is_target=is_target),
         head_dir="head" if is_target and head is not None else "",
@@ -144,7 +145,7 @@ def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:
     return TORCH_WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
 
 
-def _device(engine: EngineDescription) -> str:
+def _device(pair: PairDescription, engine: EngineDescription) -> str:
     devices = sorted(set(engine.placement.devices))
     if not devices:
         return "auto"
@@ -153,4 +154,5 @@ def _device(engine: EngineDescription) -> str:
             f"{engine.name}: all instances of a torch engine run on one device; given "
             f"{', '.join(map(str, devices))}. Describe a draft of its own for each device"
         )
-    return f"cuda:{devices[0]}"
+    number = devices[0]
+    return f"cuda:{pair.visible_devices.index(number) if pair.has_drafters_inside else number}"

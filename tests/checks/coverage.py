@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(DATA.parent, ignore_errors=True)
     DATA.parent.mkdir(parents=True)
     with _starter():
-        tested = _coverage("run", "-m", "pytest", "-m", "not gpu", *chosen)
+        tested = _coverage("run", "-m", "pytest", "-m", "not gpu and not vllm", *chosen)
     _coverage("combine", "--quiet")
     return _coverage("report") or tested
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from specdec.builder.config_file import parameters_of
+from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.description import load_description
 from specdec.builder.description.loading import pair_file
 from specdec.builder.rendering.repository import RenderOptions, render
@@ -63,6 +63,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = Path(scratch) / "repository"
         render(load_description(PAIR), pair_file(PAIR), repository, RenderOptions(repository))
+        set_parameters(repository / "specdec", max_tenant_share="1")
         _measure(run, arguments, repository, ours, theirs)
     facts, table = figures_and_tables(run, ours, theirs, arguments.streams)
     facts = {"max_tokens": arguments.max_tokens, **facts}
@@ -90,7 +91,7 @@ def _measure(
     )
     learning = spread(shipped, arguments.learning)
     engines: dict[PeerArm, Engine] = {
-        arm: OurArm(server, arm.mode, end_id, learning) for arm in ours
+        arm: OurArm(server, arm.mode, end_id, learning, tenant=arm.mode) for arm in ours
     }
     paths, parameters = plain_pair(own, cache), parameters_of(repository / "target")
     for arm in theirs:

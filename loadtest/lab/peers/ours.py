@@ -32,17 +32,22 @@ class OurArm:
     """
 
     def __init__(
-        self, server: TritonServer, mode: str, end_id: int, learning: Sequence[TokenPrompt] = ()
+        self,
+        server: TritonServer,
+        mode: str,
+        end_id: int,
+        learning: Sequence[TokenPrompt] = (),
+        tenant: str | None = None,
     ) -> None:
         """Take the server, which may start later. `Arm.parse` reads `mode`.
 
-        If it is `auto`, the server is first asked the prompts of `learning`, so that its controller
-        learns.
+        If `mode` is `auto`, the server is first asked the prompts of `learning`, so that its
+        controller learns. Arms that share a server each need a `tenant` of their own, so that they
+        share neither cached prefixes nor the texts of `suffix`.
         """
         self._server = server
         arm = Arm.parse(mode)
-        # Arms may share a server, but neither cached prefixes nor the texts of `suffix`.
-        self._fields = {**arm.fields(), "tenant": mode}
+        self._fields = {**arm.fields(), "tenant": tenant}
         self._learning = learning if arm.drafter == AUTO else ()
         self._end_id = end_id
         self._client: GrpcClient | None = None

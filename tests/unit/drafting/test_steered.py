@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from specdec.drafting.candidates import EngineCandidate, HeadCandidate
 from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.drafting.copying.prediction import PredictionDrafter
 from specdec.drafting.models.head import HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
+from specdec.drafting.steered import SteeredDrafter
 from specdec.loop import Context, speculate
 from specdec.steering.choices import (
     COPY,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
 
-from specdec.batch_drafting.draft_models import DraftModels
+from specdec.batch_drafting.draft_models import DraftModels, PostponedCalls
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.requests import BatchRequest, BuildDrafter, RequestStep, RoundClock
+from specdec.batch_drafting.requests import (
+    BatchRequest,
+    BuildDrafter,
+    RequestStep,
+    RoundClock,
+    StepDrafts,
+)
 from specdec.drafting.models.engine import DraftHealth
-from specdec.drafting.models.postponed import DraftCall
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.drafting.steered import SteeredDrafter
 from specdec.errors import DraftTimeoutError, InvalidRequestError, UnsupportedError
@@ -27,20 +31,6 @@ BATCH = "batch"
 HANG_S = 10.0
 """Seconds after which a drafter that has not returned counts as hanging. Drafting then ends for
 good: the results of later steps would pile up for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepDrafts:
-    """The answer to one step; its tuples have one entry for each request, in the step's order."""
-
-    proposals: tuple[Proposal, ...]
-    """Draft tokens for the next step; none for a plain step."""
-    rounds: tuple[Round | None, ...]
-    """The rounds that the step confirmed; None for a request that is unknown or whose prompt is
-    still being read."""
-    num_own_draft: int | None
-    """Most draft tokens that any request can use of the engine's own drafter after the next step. 0
-    if it only needs to read along, None if it need not run."""
 
 
 class _StepDrafting:
@@ -94,7 +84,6 @@ class BatchDrafter:
         self._build = build
         self._load = load
         self._budget_s = budget_s
-        self._draft_models = draft_models
         self._remember = remember
         self._report_failure = report_failure
         self._clock = clock
@@ -102,8 +91,7 @@ class BatchDrafter:
         self._health = DraftHealth(clock)
         self._failed: dict[str, DraftHealth] = {}
         """Health of each drafter that failed, as requests name it; for the drafting thread."""
-        self._models: dict[str, DraftHealth] = {}
-        """Health of each draft model; for the drafting thread."""
+        self._models = PostponedCalls(draft_models, self._report, clock)
         self._running: _StepDrafting | None = None
         """The latest drafting, which may still run."""
         self._hangs = False
@@ -247,38 +235,14 @@ class BatchDrafter:
             asked[index] = request
             if drafting.is_abandoned:
                 self._fail(request, DraftTimeoutError("the step went on without this drafter"))
-        self._ask_draft_models(drafting, asked)
+        if not drafting.is_abandoned:
+            timeout_s = drafting.deadline_s + self._budget_s - self._clock()
+            for index, proposal in self._models.proposals(asked, timeout_s):
+                drafting.proposals[index] = proposal
         if drafting.is_abandoned:
             for request in asked.values():
                 request.withdraw()
         drafting.is_over.set()
-
-    def _ask_draft_models(self, drafting: _StepDrafting, asked: Mapping[int, BatchRequest]) -> None:
-        """Ask each draft model once, for all requests in `asked` whose proposals wait for it.
-
-        If it fails, these have no proposal, and the model is not asked for a while.
-        """
-        postponed: dict[str, list[tuple[int, DraftCall]]] = {}
-        for index, request in asked.items():
-            if (call := request.postponed) is not None:
-                postponed.setdefault(call.model, []).append((index, call))
-        for model, waiting in postponed.items():
-            health = self._models.setdefault(model, DraftHealth(self._clock))
-            timeout_s = drafting.deadline_s + self._budget_s - self._clock()
-            if drafting.is_abandoned or timeout_s <= 0:
-                return
-            if self._draft_models is None or (begun_s := health.begin()) is None:
-                continue
-            try:
-                calls = [call for _, call in waiting]
-                drafts = self._draft_models.draft(model, calls, timeout_s)
-                for (index, call), tokens in zip(waiting, drafts, strict=True):
-                    drafting.proposals[index] = asked[index].complete(tokens[: call.num_tokens])
-            except Exception as error:  # noqa: BLE001 - a failing draft model never fails a step
-                health.failed(begun_s)
-                self._report(model, error)
-            else:
-                health.succeeded(begun_s)
 
     def _propose(self, request: BatchRequest) -> Proposal:
         try:

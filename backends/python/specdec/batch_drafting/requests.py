@@ -33,6 +33,20 @@ class RequestStep:
     """Whether the target then generated its end token, which is not among `tokens`."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepDrafts:
+    """The answer to one step; its tuples have one entry for each request, in the step's order."""
+
+    proposals: tuple[Proposal, ...]
+    """Draft tokens for the next step; none for a plain step."""
+    rounds: tuple[Round | None, ...]
+    """The rounds that the step confirmed; None for a request that is unknown or whose prompt is
+    still being read."""
+    num_own_draft: int | None
+    """Most draft tokens that any request can use of the engine's own drafter after the next step. 0
+    if it only needs to read along, None if it need not run."""
+
+
 def _num_equal(tokens: tuple[int, ...], draft: tuple[int, ...]) -> int:
     """Return how many tokens at the beginning of both are equal.
 

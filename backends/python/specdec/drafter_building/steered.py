@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specdec.drafter_building.draft_lengths import DraftLengths
+from specdec.drafting.candidates import EngineCandidate, HeadCandidate
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import DRAFT_MODEL, HEAD_TREE, DrafterId
-from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
+from specdec.drafting.steered import SteeredDrafter
 from specdec.steering.choices import Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load

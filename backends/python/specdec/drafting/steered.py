@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from specdec.drafting.candidates import EngineCandidate, HeadCandidate
 from specdec.drafting.copying.prediction import PredictionDrafter
-from specdec.drafting.models.head import HeadDrafter, HeadShape
+from specdec.drafting.models.head import HeadDrafter
 from specdec.drafting.models.postponed import DraftCall, PostponedDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.rounds import Round
@@ -25,26 +26,6 @@ from specdec.steering.choices import (
 from specdec.steering.copying import CopyWatch, copy_result
 from specdec.steering.request_steering import RequestSteering, RoundResult
 from specdec.token_ids import TokenIds
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCandidate:
-    """A draft engine that the controller may choose."""
-
-    candidate: Candidate
-    """The engine's name and the draft lengths that the controller may choose."""
-    drafter: Drafter
-    """Drafter that asks the engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeadCandidate:
-    """The target's head as a chain or as a tree, which the controller may choose."""
-
-    candidate: Candidate
-    """The drafter's name, its depth, and the draft lengths that the controller may choose."""
-    shape: HeadShape
-    """Chain or tree to ask of the head."""
 
 
 class SteeredDrafter:

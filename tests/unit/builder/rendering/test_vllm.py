@@ -84,11 +84,12 @@ def test_repository_starts_under_our_supervisor(repository):
 def test_devices_become_vllms_arguments():
     """On a CPU the block size is set, on GPUs the parallelism."""
     pair = load_description(NAME)
-    assert engine_arguments(pair) == {"block_size": 32}
+    assert engine_arguments(pair) == {"block_size": 32, "max_num_batched_tokens": 2048}
     gpus = load_description("llama31_70b_8b")
     placement = Placement((0, 1, 2, 3), tensor_parallel=4)
     found = engine_arguments(replaced(gpus, placement))
-    assert found == {"tensor_parallel_size": 4}
+    assert found["tensor_parallel_size"] == 4
+    assert found["gpu_memory_utilization"] < 0.9, "the draft model's memory is left free"
 
 
 def replaced(pair, placement):
