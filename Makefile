@@ -128,5 +128,5 @@ clean: ## remove caches and the weights that setup filled, keep .venv
 	find . \( -path ./$(VENV) -o -path ./$(VLLM) \) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -print0 \
 		| xargs -0 rm -rf
 
-distclean: clean ## remove .venv too
+distclean: clean ## remove .venv and .venv-vllm too
 	rm -rf $(VENV) $(VLLM)

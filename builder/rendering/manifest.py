@@ -40,7 +40,7 @@ RECORDED = ("checkpoint", "checkpoints", "head", "engine")
 """Folders of a model whose files are recorded, because they are not edited by hand. Parameters in
 config.pbtxt are compared by meaning when the server loads, not by bytes."""
 WITH_TENSORRT_LLM = (TENSORRTLLM, LLMAPI, LLMAPI_DRAFTS)
-"""Kinds of engines of which the release of TensorRT-LLM is recorded."""
+"""Kinds of engines whose TensorRT-LLM release the manifest records."""
 COLOCATED = Path("specdec") / "checkpoints"
 """Folder in a repository with the weights of colocated engines."""
 

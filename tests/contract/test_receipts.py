@@ -136,8 +136,8 @@ def test_stream_beside_others_gets_several_outputs_in_one_response(reader, monke
     assert call.tokens == [[0], [1, 2, 3], [4, 5]]
 
 
-def test_reader_without_receipts_gets_each_token_at_once(reader):
-    """A call that does not ask for the receipt address, as of an ordinary client, is not paced."""
+def test_single_stream_without_receipts_gets_each_token_at_once(reader):
+    """A call that does not ask for the receipt address, as of an ordinary client, gives none."""
     call = reader(OUTPUTS)
     for token in range(3):
         call.sends(token)

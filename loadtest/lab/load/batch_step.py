@@ -30,7 +30,7 @@ from specdec.steering.settings import ControlSettings
 
 MAX_DRAFT_LEN = 8
 BUDGET_S = 10.0
-"""Long enough that every row is asked, so that the whole cost shows."""
+"""Seconds that a step may ask drafters; long enough to ask every row."""
 WARM_UP_STEPS = 20
 
 

@@ -51,12 +51,13 @@ class Peer:
     preload: str | None = None
     """A library to load first, relative to the peer's virtual environment."""
 
+    packages: Path | None = None
+    """The file of the peer's packages; None for NAME.txt beside this module."""
+
     @property
     def requirements(self) -> Path:
-        """The file of the peer's packages; those of vLLM also serve it with our drafters."""
-        if self.name == "vllm":
-            return VLLM_REQUIREMENTS
-        return Path(__file__).parent / f"{self.name}.txt"
+        """The file of the peer's packages."""
+        return self.packages or Path(__file__).parent / f"{self.name}.txt"
 
     def python(self, cache: Path) -> Path:
         """Return the path of Python in the peer's environment, whether it exists or not."""
@@ -114,6 +115,7 @@ PEERS = {
                 # This avoids a pool of processes that would stay.
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",
             },
+            packages=VLLM_REQUIREMENTS,  # Those with which it serves our drafters.
             preload="lib/libiomp5.so",  # Without it, vLLM warns that it is slower.
         ),
         Peer("openvino", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS), convert=openvino_pair),

@@ -109,9 +109,9 @@ def _measure(
 
 
 def _ask(run: PeerRun, arguments: argparse.Namespace, own: Path) -> None:
-    """Ask all arms the prompts, with each number of streams; first others of the same lengths.
+    """Ask all arms the prompts with each number of streams, after a warm-up.
 
-    Equal lengths, because kernels are compiled for each shape when it first comes.
+    The warm-up has prompts of the same lengths, because kernels are compiled for each new shape.
     """
 
     def salted(salt: str, num_streams: int) -> list[TokenPrompt]:
@@ -168,18 +168,20 @@ def vllm_command(
 
 
 def environment_of(python: Path, parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that make vLLM fast on a CPU, as our engine sets them."""
+    """Return the environment variables that make vLLM fast on a CPU, as for the peer `vllm`."""
+    peer = PEERS["vllm"]
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    # The server has its engine in a process of its own, and may use its usual cache.
+    left_out = {"VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CACHE_ROOT"}
     known = {
-        name: value.format(cores=cores, cache="")
-        for name, value in PEERS["vllm"].environment.items()
-        if name not in {"VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CACHE_ROOT"}
+        name: value.format(cores=cores)
+        for name, value in peer.environment.items()
+        if name not in left_out
     }
-    openmp = python.parent.parent / "lib" / "libiomp5.so"
     return {
         **known,
         "VLLM_CPU_KVCACHE_SPACE": parameters["kv_cache_gib"],
-        "LD_PRELOAD": str(openmp),
+        "LD_PRELOAD": str(python.parent.parent / (peer.preload or "")),
         "HF_HUB_OFFLINE": "1",
         "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
     }

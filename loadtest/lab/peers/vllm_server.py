@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI server, streamed by a client as it is deployed."""
+"""vLLM's OpenAI server, and a client that streams from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -123,7 +123,7 @@ class VllmServer:
         )
         tokens: list[int] = []
         first_s = 0.0
-        for event in _events(response):
+        for event in events_in(response.stream(READ_BYTES)):
             for choice in event.get("choices", ()):
                 tokens += choice.get("token_ids") or ()
             first_s = first_s or time.perf_counter() - sent_s
@@ -133,10 +133,10 @@ class VllmServer:
         return Answer(without_end(tokens, self._end_id), first_s)
 
 
-def _events(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a stream of server-sent events."""
+def events_in(parts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of server-sent events, from the parts of a body."""
     unread = b""
-    for part in response.stream(READ_BYTES):
+    for part in parts:
         *lines, unread = (unread + part).split(b"\n")
         for line in lines:
             content = line.removeprefix(b"data: ").strip()

@@ -120,7 +120,7 @@ def test_answers_equal_the_target_called_directly(running, client, engine, draft
 
 
 def test_seed_gives_the_same_text_again(client, engine):
-    """A sampled answer can be had again, without speculation."""
+    """The same seed repeats a sampled answer, without speculation."""
     if engine == "llmapi":
         pytest.skip("before 1.3, all requests to TensorRT-LLM draw from one generator")
     sampled = {"temperature": 0.8, "top_p": 0.9, "seed": 7, "drafter": "none"}
@@ -130,7 +130,7 @@ def test_seed_gives_the_same_text_again(client, engine):
     assert other.token_ids != first.token_ids
 
 
-def test_sampled_requests_are_drafted_for(client):
+def test_sampled_requests_get_drafts(client):
     """They are verified so that the distribution stays the target's."""
     result = client.generate(request(temperature=0.5, drafter="lookup"))
     assert result.end.verification == "rejection"
@@ -147,7 +147,7 @@ def test_log_probabilities_and_stop_words(client):
     assert "fox" not in stopped.text
 
 
-def test_bans_and_least_lengths_hold(client, engine):
+def test_bad_words_and_min_tokens_apply(client, engine):
     """vLLM takes both."""
     if engine != "vllm":
         pytest.skip("the Torch sampler has no bad words")
@@ -165,7 +165,7 @@ def test_bans_and_least_lengths_hold(client, engine):
         ({"bad_words": ["x"]}, "bad words", ("llmapi",)),
         ({"repetition_penalty": 1.2}, "repetition_penalty", ("llmapi",)),
         ({"verification": "block"}, "block", ("vllm", "llmapi")),
-        ({"drafter": "vote"}, "vote", ("vllm",)),
+        ({"drafter": "vote"}, "vote", ("vllm", "llmapi")),
         ({"drafter": "eagle3_tree"}, "eagle3_tree", ("vllm",)),
     ],
 )
@@ -183,7 +183,7 @@ def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client):
     """Almost a third of the clients go away after the first response; the others get all."""
 
     def ask(number):
-        if number % NUM_REQUESTS >= NUM_HANG_UPS:
+        if number * NUM_HANG_UPS % NUM_REQUESTS >= NUM_HANG_UPS:
             return len(client.generate(request(max_tokens=16, min_tokens=16)).token_ids)
         chunks = client.stream(request(max_tokens=1000, stream=True))
         next(chunks)
@@ -205,12 +205,15 @@ def test_metrics_show_drafters_and_tasks(running, client):
 
 
 @pytest.mark.parametrize("process", ["VLLM::Worker", "VLLM::EngineCore"])
-def test_death_of_vllms_processes_is_told_and_mended(running, client, engine, process):
-    """Each stream gets an error within seconds, and a new server answers."""
+def test_death_of_a_vllm_process_ends_requests_and_restarts_the_server(
+    running, client, engine, process
+):
+    """Each request gets an error within seconds, and a new server answers."""
     if engine != "vllm":
         pytest.skip("the double has no processes of its own")
+    long = request(max_tokens=1500, min_tokens=1500)
     with ThreadPoolExecutor(4) as pool:
-        streams = [pool.submit(client.generate, request(max_tokens=1500)) for _ in range(4)]
+        streams = [pool.submit(client.generate, long) for _ in range(4)]
         wait_for(lambda: num_inflight(running) == 4, WITHIN_S)
         (victim,) = (
             each

@@ -9,9 +9,9 @@ from specdec.batch_engines.step_drafting import StepDrafting
 from specdec.batch_engines.vllm.worker import SpecdecWorker
 
 EVERY_STEP = 50
-"""One step in so many fails as a whole."""
+"""Steps from one failing step to the next."""
 EVERY_PROPOSAL = 70
-"""One proposal in so many raises an error, and another one sleeps."""
+"""Proposals from one that raises to the next; halfway between, one sleeps."""
 SLEEP_S = 0.3
 """Longer than twice the default of draft_budget_ms."""
 

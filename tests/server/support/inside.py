@@ -6,6 +6,7 @@ the Python that VLLM_PYTHON names.
 
 import os
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,16 +28,13 @@ def inside_server(engine, directory, change=lambda repository: None):
 
     `change` may change the repository first.
     """
-    log = directory / "server.log"
+    log, python = directory / "server.log", Path(sys.executable)
     if engine == "llmapi":
         repository = inside_repository(directory)
-        change(repository)
-        with TritonServer(repository, log_path=log) as started:
-            yield started
-        return
-    python, repository = Path(os.environ["VLLM_PYTHON"]).absolute(), directory / "repository"
-    command = [str(python), "-m", "specdec", "build", "render", "smollm2_135m_vllm"]
-    subprocess.run([*command, "--output", str(repository)], check=True)
+    else:
+        python, repository = Path(os.environ["VLLM_PYTHON"]).absolute(), directory / "repository"
+        command = [str(python), "-m", "specdec", "build", "render", "smollm2_135m_vllm"]
+        subprocess.run([*command, "--output", str(repository)], check=True)
     change(repository)
     before = _library_memory()
     with TritonServer(repository, log_path=log, python=python, ready_timeout_s=START_S) as started:

@@ -141,7 +141,7 @@ def answered(bench):
 
 
 def test_outputs_have_the_rounds_of_their_tokens():
-    """The rounds come from the worker's reports; the last output also has the news."""
+    """The rounds come from the worker's reports; the last output also has the task's report."""
     reports = [
         StepReport({"id": RoundRecord(1), "other": RoundRecord(3, 3, "x", (1, 1))}),
         StepReport({"id": RoundRecord(3, 4, "lookup", (1, 1), 0.25)}, {"qa": TASK_REPORT}),
@@ -212,7 +212,7 @@ def test_cancelled_answer_gets_one_last_output(num_turns):
     assert last.stats is not None
     assert sum(each.is_final for each in bench.outputs) == 1
     assert len(bench.llm.aborted) == len(bench.llm.asked)
-    assert last.drafting.failures == ()  # Nobody reads it, so the news wait for another answer.
+    assert last.drafting.failures == ()  # No client reads it, so reports wait for another answer.
 
 
 @pytest.mark.parametrize("num_turns", [0, 5])
@@ -255,13 +255,13 @@ def test_heart_beats_while_vllm_progresses(monkeypatch, progresses, num_beats):
     assert bench.heartbeat.beats == [False] + [True] * num_beats
 
 
-def test_news_add_up_until_they_are_taken():
+def test_pending_reports_add_up_until_taken():
     """A newer report replaces an older one, but no switch and no failure is lost."""
-    news = PendingReports()
-    news.add({"qa": TASK_REPORT}, [("a", "x")])
-    news.add({"qa": {"choice": 1, "num_switches": [0, 1]}}, [("b", "y")])
-    found = news.take("qa")
+    pending = PendingReports()
+    pending.add({"qa": TASK_REPORT}, [("a", "x")])
+    pending.add({"qa": {"choice": 1, "num_switches": [0, 1]}}, [("b", "y")])
+    found = pending.take("qa")
     assert found.task == {"choice": 1, "num_switches": [1, 3]}
     assert found.failures == (("a", "x"), ("b", "y"))
-    assert news.take("qa").task is None
-    assert news.take("qa").failures == ()
+    assert pending.take("qa").task is None
+    assert pending.take("qa").failures == ()

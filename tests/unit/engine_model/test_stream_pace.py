@@ -6,7 +6,7 @@ from specdec.engine_model.stream_pace import MAX_HOLD_S, MAX_RESPONSES_PER_S, St
 
 
 def with_answers(num_answers, num_cores):
-    """Return the pace with so many answers in work."""
+    """Return the pace with this many requests in flight."""
     pace = StreamPace(num_cores)
     for _ in range(num_answers):
         pace.begin()
@@ -21,7 +21,7 @@ def test_single_stream_never_waits(num_cores):
 
 
 def test_wait_grows_with_the_answers_up_to_its_limit():
-    """Responses of all streams together stay within what the cores can send beside the engine."""
+    """With few streams their responses together stay near the rate that the cores can send."""
     waits = [with_answers(count, 2).interval_s for count in (2, 4, 16, 64, 256)]
     assert waits == sorted(waits)
     assert waits[0] > 0

@@ -37,9 +37,8 @@ def test_killed_processes_leave_no_shared_memory_of_their_libraries(tmp_path):
         assert not memory.exists()
         assert others_memory.exists()
     finally:
+        kill_processes_of(tmp_path / "other")
         for each in (process, other):
-            each.kill()
             each.wait()
             each.stdout.close()
-        kill_processes_of(tmp_path / "other")
     assert not others_memory.exists()

@@ -18,9 +18,9 @@ MAX_HOLD_S = 0.5
 
 
 class StreamPace:
-    """The number of answers in work, and the time between two responses of each; thread-safe.
+    """The number of requests in flight, and the time between two responses of each; thread-safe.
 
-    A single stream gets the tokens of each step at once. The more answers there are, the longer
+    A single stream gets the tokens of each step at once. The more requests there are, the longer
     each stream waits, and then gets the tokens of several steps in one response.
     """
 

@@ -152,7 +152,7 @@ def serve(package, tmp_path):
 
 @pytest.mark.parametrize("options", [None, {"drafter": "lookup"}, {}, {"drafter": "suffix"}])
 def test_answers_are_those_without_drafts(serve, options):
-    """Whatever drafts, the target confirms only its own tokens, and the rounds add up to them."""
+    """With any drafter, the target confirms only its own tokens, and the rounds add up to them."""
     server = serve()
     for number in range(4):
         prompt = [*PROMPT, 100 + number]
@@ -218,8 +218,8 @@ def test_draft_model_drafts_for_requests_of_a_step(serve):
     assert last.stats.num_accepted_tokens > 25
 
 
-def test_controller_learns_every_round(serve):
-    """Also the last one, which no step follows; a report comes with the same or the next answer."""
+def test_ended_requests_reach_the_controller(serve):
+    """Its report on their task comes with the same or the next answer."""
     server, reports = serve(), []
     for number in range(2):
         *_, last = all_of(server.begin(str(number), options={"drafter": "lookup", "task": "qa"}))
@@ -320,7 +320,7 @@ def test_answers_at_a_stop_end_with_an_error(serve, monkeypatch):
 
 
 def test_missing_hook_is_named(package, tmp_path):
-    """A release without drafters of the user is refused at the start."""
+    """A release without user-provided drafters is refused at the start."""
     from tensorrt_llm import llmapi  # noqa: PLC0415 - the double
 
     del llmapi.UserProvidedDecodingConfig

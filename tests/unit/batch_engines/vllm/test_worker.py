@@ -88,7 +88,7 @@ def head_core():
 
 
 def test_answers_are_those_without_drafts(serve):
-    """Whatever drafts, the target confirms only its own tokens."""
+    """With any drafter, the target confirms only its own tokens."""
     server = serve()
     text = [*PROMPT[3:30], 7, 8, *PROMPT[:10]]
     for name, drafter in (("a", "lookup"), ("b", "none"), ("c", "suffix"), ("d", "auto")):

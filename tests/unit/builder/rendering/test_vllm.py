@@ -93,7 +93,7 @@ def test_devices_become_vllms_arguments():
 
 
 def replaced(pair, placement):
-    """Return the pair with the target at another place."""
+    """Return the pair with the target on other devices."""
     return replace(pair, target=replace(pair.target, placement=placement))
 
 

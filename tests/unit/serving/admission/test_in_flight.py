@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,8 +135,24 @@ def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
     assert calls[2].num_aborts == 0
 
 
-def test_watchdog_asks_for_all_clients_in_turn():
-    """It asks for at most MAX_POLLS of them in one turn."""
+def test_watchdog_asks_for_few_clients_in_a_turn():
+    """With many requests, each client has its turn, and none is asked for in every turn."""
+    beats = []
+    heartbeat = SimpleNamespace(beat=lambda is_working: beats.append(is_working))
+    control = RequestsInFlight(TenantShares(40, 1.0), 0.001, lambda _: None, heartbeat)
+    clients = [Client() for _ in range(3 * in_flight.MAX_POLLS)]
+    for client in clients:
+        control.admit(new_request(client))
+    deadline_s = time.monotonic() + LIMIT_S
+    while min(client.num_asked for client in clients) < 3 and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    control.close()
+    assert min(client.num_asked for client in clients) >= 3
+    assert sum(client.num_asked for client in clients) <= in_flight.MAX_POLLS * len(beats)
+
+
+def test_watchdog_notices_each_of_many_clients_that_leave():
+    """Its turn comes sooner or later."""
     control = RequestsInFlight(TenantShares(40, 1.0), 0.001, lambda _: None)
     clients = [Client() for _ in range(3 * in_flight.MAX_POLLS)]
     calls = [Call() for _ in clients]

@@ -86,7 +86,7 @@ class TensorRtLlmEngine(BatchEngine):
             "kv_cache_config": llmapi.KvCacheConfig(
                 free_gpu_memory_fraction=settings.kv_cache_fraction,
                 dtype=settings.kv_cache_dtype,
-                # TensorRT-LLM tests drafters of the user without it, and it must not mix tenants.
+                # TensorRT-LLM tests user-provided drafters without it, and it must not mix tenants.
                 enable_block_reuse=False,
             ),
             **settings.engine_args,

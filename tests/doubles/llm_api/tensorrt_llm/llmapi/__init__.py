@@ -16,7 +16,7 @@ class KvCacheConfig:
 
 @dataclass(kw_only=True)
 class UserProvidedDecodingConfig:
-    """The configuration of a drafter of the user."""
+    """The configuration of a user-provided drafter."""
 
     max_draft_len: int
     drafter: object
