@@ -118,7 +118,9 @@ def stream_target(
                 accepted_sources=step.accepted_sources,
                 ended=step.ended,
                 draft_s=step.draft_s,
-                target_s=max(0.0, arrived - start - step.draft_s),
+                target_s=max(0.0, arrived - start - step.draft_s)
+                if step.target_s is None
+                else step.target_s,
                 log_probs=step.log_probs,
                 is_followed=step.is_followed,
             )

@@ -28,6 +28,8 @@ class RoundRecord:
     """Seconds for which the step waited for draft tokens."""
     ended: bool = False
     """Whether the target then generated its end token, which is not counted."""
+    target_s: float | None = None
+    """Seconds that the step took apart from `draft_s`; None if the engine does not say."""
 
     @classmethod
     def of(cls, confirmed: Round) -> RoundRecord:
@@ -39,6 +41,7 @@ class RoundRecord:
             confirmed.accepted_sources,
             confirmed.draft_s,
             confirmed.ended,
+            confirmed.target_s,
         )
 
     def cut(self, num_tokens: int) -> RoundRecord:
@@ -57,13 +60,14 @@ class RoundRecord:
             self.accepted_sources,
             round(self.draft_s, 6),
             self.ended,
+            None if self.target_s is None else round(self.target_s, 6),
         ]
 
     @classmethod
     def from_json(cls, given: Sequence[Any]) -> RoundRecord:
         """Read the result of `to_json`."""
-        num_tokens, num_draft_tokens, drafter, sources, draft_s, ended = given
-        return cls(num_tokens, num_draft_tokens, drafter, tuple(sources), draft_s, ended)
+        num_tokens, num_draft_tokens, drafter, sources, *rest = given
+        return cls(num_tokens, num_draft_tokens, drafter, tuple(sources), *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ HANG_S = 10.0
 good: the results of later steps would pile up for it."""
 
 
-class _StepDrafting:
+class _Step:
     """The requests to ask in one step, and their proposals."""
 
     def __init__(self, requests: list[BatchRequest], now_s: float, budget_s: float) -> None:
@@ -92,7 +92,7 @@ class BatchDrafter:
         self._failed: dict[str, DraftHealth] = {}
         """Health of each drafter that failed, as requests name it; for the drafting thread."""
         self._models = PostponedCalls(draft_models, self._report, clock)
-        self._running: _StepDrafting | None = None
+        self._running: _Step | None = None
         """The latest drafting, which may still run."""
         self._hangs = False
         self._draft_s = 0.0
@@ -179,7 +179,7 @@ class BatchDrafter:
         if not requests or self._is_busy(now_s):
             return nothing
         begun_s = self._health.begin()
-        drafting = self._running = _StepDrafting(requests, self._clock(), self._budget_s)
+        drafting = self._running = _Step(requests, self._clock(), self._budget_s)
         # In a pause the drafters only learn of the rounds.
         drafting.is_abandoned = begun_s is None
         self._tasks.put(lambda: self._draft(drafting))
@@ -217,7 +217,7 @@ class BatchDrafter:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def _draft(self, drafting: _StepDrafting) -> None:
+    def _draft(self, drafting: _Step) -> None:
         """Ask the requests of a step in turn, from the one at which the step before it stopped."""
         num_requests = len(drafting.requests)
         first = self._first % num_requests
@@ -236,7 +236,8 @@ class BatchDrafter:
             if drafting.is_abandoned:
                 self._fail(request, DraftTimeoutError("the step went on without this drafter"))
         if not drafting.is_abandoned:
-            timeout_s = drafting.deadline_s + self._budget_s - self._clock()
+            # Less than the engine waits, so that copies are not lost with a draft that is late.
+            timeout_s = drafting.deadline_s + self._budget_s / 2 - self._clock()
             for index, proposal in self._models.proposals(asked, timeout_s):
                 drafting.proposals[index] = proposal
         if drafting.is_abandoned:

@@ -41,9 +41,11 @@ def usable_drafters(options: DraftingOptions, known: Sequence[DrafterId]) -> lis
     allowed = allowed_drafters(asked, known, routed, has_prediction=has_prediction)
     kinds = HEAD, DRAFT_MODEL
     drafters = [each for each in allowed if each.kind.is_free or each.kind in kinds]
-    if asked.name == VOTE or (asked.members and len(drafters) < len(allowed)):
+    num_models = sum(not each.kind.is_free for each in drafters)
+    is_joined = len(asked.members) > 1 and num_models > 1
+    if asked.name == VOTE or is_joined or (asked.members and len(drafters) < len(allowed)):
         raise UnsupportedError(
-            f"this engine takes chains of one drafter and copies; given {asked.name!r}"
+            f"this engine takes copies and one head or draft model; given {asked.name!r}"
         )
     return drafters
 

@@ -9,6 +9,7 @@ from specdec.batch_drafting.requests import BatchRequest
 from specdec.drafting.models.engine import DraftHealth
 from specdec.drafting.models.postponed import DraftCall
 from specdec.drafting.protocol import Proposal
+from specdec.errors import InvalidRequestError, UnsupportedError
 
 
 class DraftModels(Protocol):
@@ -19,8 +20,8 @@ class DraftModels(Protocol):
     ) -> list[tuple[int, ...]]:
         """Return the draft of each call, all of which are to this model; may be empty.
 
-        Raises DraftTimeoutError after `timeout_s` seconds, and EngineFailedError if the model
-        fails.
+        Raises DraftTimeoutError after `timeout_s` seconds, InvalidRequestError or UnsupportedError
+        if the model refuses all calls, and EngineFailedError if it fails.
         """
 
 
@@ -45,30 +46,43 @@ class PostponedCalls:
     ) -> Iterator[tuple[int, Proposal]]:
         """Call each draft model once, and yield key and proposal of the requests that wait for it.
 
-        If a model fails, its requests have no proposal, and it is not called for a while. All calls
-        together take at most `timeout_s` seconds.
+        If a model fails, its requests have no proposal, and it is not called for a while. If it
+        refuses its requests, they do not wait for it again. All calls together take at most
+        `timeout_s` seconds.
         """
         deadline_s = self._clock() + timeout_s
         waiting: dict[str, list[tuple[int, DraftCall]]] = {}
         for key, request in requests.items():
             if (call := request.postponed) is not None:
                 waiting.setdefault(call.model, []).append((key, call))
-        for model, calls in waiting.items():
-            left_s = deadline_s - self._clock()
-            if left_s > 0:
+        for num_called, (model, calls) in enumerate(waiting.items()):
+            # A model that is slow must leave the others their part of the time.
+            left_s = (deadline_s - self._clock()) / (len(waiting) - num_called)
+            try:
                 drafts = self._drafts(model, [call for _, call in calls], left_s)
-                for (key, call), tokens in zip(calls, drafts, strict=False):
-                    yield key, requests[key].complete(tokens[: call.num_tokens])
+            except (InvalidRequestError, UnsupportedError):
+                for key, _ in calls:
+                    requests[key].refuse()
+                continue
+            for (key, call), tokens in zip(calls, drafts, strict=False):
+                yield key, requests[key].complete(tokens[: call.num_tokens])
 
     def _drafts(
         self, model: str, calls: Sequence[DraftCall], timeout_s: float
     ) -> list[tuple[int, ...]]:
-        """Return the draft of each call; none at all if the model fails or is left alone."""
+        """Return the draft of each call; none at all if the model fails or is left alone.
+
+        Raises InvalidRequestError or UnsupportedError if the model refuses all calls.
+        """
         health = self._health.setdefault(model, DraftHealth(self._clock))
-        if self._models is None or (begun_s := health.begin()) is None:
+        if self._models is None or timeout_s <= 0 or (begun_s := health.begin()) is None:
             return []
         try:
             drafts = self._models.draft(model, calls, timeout_s)
+        except (InvalidRequestError, UnsupportedError) as error:
+            health.ended(begun_s)
+            self._report_failure(model, error)
+            raise
         except Exception as error:  # noqa: BLE001 - a failing draft model never fails a step
             health.failed(begun_s)
             self._report_failure(model, error)

@@ -174,6 +174,11 @@ class BatchRequest:
         assert isinstance(self.drafter, SteeredDrafter), "only such drafters postpone a call"
         return self.drafter.complete(tokens)
 
+    def refuse(self) -> None:
+        """Take note that the draft model of `postponed` refuses this request."""
+        if isinstance(self.drafter, SteeredDrafter):
+            self.drafter.refuse()
+
     def withdraw(self) -> None:
         """Tell the drafter that the engine went on without its last proposal."""
         if isinstance(self.drafter, SteeredDrafter) and self._num_plain <= 0:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +27,15 @@ BEAT_S = 0.5
 class Answer:
     """The answer to one task."""
 
-    def __init__(self, task: Task, task_label: str, receive: Receiver, rounds: Rounds) -> None:
-        """`task_label` is the label of the client's task, under which acceptance is measured."""
+    def __init__(
+        self, task: Task, call_id: str, task_label: str, receive: Receiver, rounds: Rounds
+    ) -> None:
+        """Take the task, whose id is unique, and the id of the call, which callers choose.
+
+        `task_label` is the label of the client's task, under which acceptance is measured.
+        """
         self.task = task
+        self.call_id = call_id
         self.task_label = task_label
         self.receive = receive
         self.rounds = rounds
@@ -59,7 +65,7 @@ class Answer:
 
 
 class PendingReports:
-    """The controller's reports on tasks and the failures of drafters that no answer has yet."""
+    """Task reports and failures of drafters that wait for the next answer that ends."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, dict[str, Any]] = {}
@@ -90,6 +96,7 @@ class Answers:
         self._running: dict[str, Answer] = {}
         self._pending = PendingReports()
         self._has_progressed = False
+        self._ping: asyncio.Task[bool] | None = None
 
     def begin(self, answer: Answer, arguments: Any) -> None:
         """Begin an answer; its receiver gets one last output in any case.
@@ -101,11 +108,11 @@ class Answers:
         answer.running = asyncio.get_running_loop().create_task(work)
 
     def cancel(self, request_id: str) -> None:
-        """End the answer with this id; an unknown id is no error."""
-        answer = self._running.get(request_id)
-        if answer is not None:
-            answer.is_cancelled = True
-            _stop(answer)
+        """End the answers to calls with this id; an unknown id is no error."""
+        for answer in self._running.values():
+            if answer.call_id == request_id:
+                answer.is_cancelled = True
+                _stop(answer)
 
     async def end_all(self) -> None:
         """End all answers, each with an error."""
@@ -119,11 +126,23 @@ class Answers:
         """Report to the heartbeat that the engine progresses, or that there is nothing to do."""
         while not self._generator.has_failed:
             self._read_reports()
-            if self._has_progressed or not self._running:
+            if self._has_progressed or not self._running or self._has_answered():
                 self._has_progressed = False
                 self._heartbeat.beat(is_working=bool(self._running))
             await asyncio.sleep(BEAT_S)
         self._heartbeat.enter(State.FAILED)
+
+    def _has_answered(self) -> bool:
+        """Return whether the engine has answered a ping, and begin the next one.
+
+        An engine that reads a long prompt sends neither tokens nor reports.
+        """
+        if self._ping is None:
+            self._ping = asyncio.get_running_loop().create_task(self._generator.ping())
+        if not self._ping.done():
+            return False
+        ended, self._ping = self._ping, None
+        return not ended.cancelled() and ended.exception() is None and ended.result()
 
     async def _answer(self, answer: Answer, arguments: Any) -> None:
         answer.has_begun = True
@@ -175,7 +194,9 @@ class Answers:
 
     def _error_of(self, error: Exception) -> SpecdecError:
         """Return the error that a client gets for an exception of the engine."""
-        found = self._generator.error_of(error)
+        found: SpecdecError | None = None
+        with suppress(Exception):  # The client must get an error in any case.
+            found = self._generator.error_of(error)
         if isinstance(found, EngineLostError):
             self._heartbeat.enter(State.FAILED)
         if found is not None:

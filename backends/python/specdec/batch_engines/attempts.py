@@ -22,13 +22,18 @@ class Attempts:
     """
 
     def __init__(self, report_failure: Callable[[Exception], None]) -> None:
-        """`report_failure` gets the error of each failure."""
+        """Take the function that gets each error."""
         self._report_failure = report_failure
         self._num_failures = 0
 
+    @property
+    def are_over(self) -> bool:
+        """Whether no more calls are made."""
+        return self._num_failures >= MAX_FAILURES
+
     def run(self, action: Callable[..., Result], *args: object) -> Result | None:
         """Return the action's result; None if it fails, or if others failed before."""
-        if self._num_failures >= MAX_FAILURES:
+        if self.are_over:
             return None
         try:
             return action(*args)
@@ -40,5 +45,5 @@ class Attempts:
             return None
 
     def succeeded(self) -> None:
-        """Take note that a whole step went well."""
+        """Reset the count, after a step without a failure."""
         self._num_failures = 0

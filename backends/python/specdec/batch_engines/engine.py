@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from specdec.batch_drafting.building import usable_drafters
@@ -23,6 +25,8 @@ from specdec.settings.batch_engine import BatchEngineSettings
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.task import Receiver, Task, fit
 
+STOP_S = 15.0
+"""Most seconds to wait for the engine to stop; one that hangs ends with its process."""
 LOOP_END_S = 10.0
 """Most seconds to wait for the end of the asyncio loop's thread."""
 
@@ -49,14 +53,18 @@ class BatchEngine(ABC):
             max_seq_len=settings.max_seq_len, max_draft_len=settings.max_draft_len
         )
         self._is_closing = False
+        self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=self.name, daemon=True)
         self._thread.start()
         try:
             generator, self._vocab_size = self._call(self._start())
         except Exception as error:
+            with suppress(Exception):  # Parts of it may not exist.
+                self._call(self._stop(), STOP_S)
             self._end_loop()
-            raise ConfigurationError(f"{self.name} did not start: {error}") from error
+            reason = str(error).removeprefix(f"{ConfigurationError.error_type}: ")
+            raise ConfigurationError(f"{self.name} did not start: {reason}") from error
         self._answers = Answers(generator, reports, heartbeat)
         self._heartbeat.enter(State.SERVING)
         self._watch = asyncio.run_coroutine_threadsafe(self._answers.watch(), self._loop)
@@ -70,9 +78,11 @@ class BatchEngine(ABC):
         if self._is_closing:
             raise EngineFailedError("the engine is shutting down")
         task = fit(call.task, self._limits, self._vocab_size)
+        # Callers may choose equal ids, or none.
+        task = replace(task, request_id=f"{task.request_id}#{next(self._numbers)}")
         options = self._options(call.drafting, task.max_new_tokens)
         arguments = self._arguments(task, options)
-        answer = Answer(task, options.task, receive, self._rounds())
+        answer = Answer(task, call.task.request_id, options.task, receive, self._rounds())
         self._loop.call_soon_threadsafe(self._answers.begin, answer, arguments)
 
     def cancel(self, request_id: str) -> None:
@@ -87,7 +97,7 @@ class BatchEngine(ABC):
         # A stopped engine must not look like a failed one.
         self._watch.cancel()
         with suppress(Exception):  # The engine may have died; its processes end with this one.
-            self._call(self._end())
+            self._call(self._end(), STOP_S)
         self._end_loop()
         self._heartbeat.close()
 
@@ -139,5 +149,5 @@ class BatchEngine(ABC):
         usable_drafters(options, self._drafters)
         return options
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _call(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)

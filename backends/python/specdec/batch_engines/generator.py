@@ -32,10 +32,13 @@ class Generator(Protocol):
     def has_failed(self) -> bool:
         """Whether the engine can answer nothing any more."""
 
+    async def ping(self) -> bool:
+        """Return True once the engine has ended its current step; False if it cannot tell."""
+
     def generate(self, task: Task, arguments: Any) -> AsyncGenerator[Part]:
         """Yield the parts of the answer to a task as they come; end after the last one.
 
-        `arguments` are what the engine's class made of the task (`BatchEngine`). Cancelling the
+        `arguments` come from `BatchEngine._arguments`. Cancelling the
         iteration ends the answer in the engine. Raises EngineFailedError if the engine ends the
         answer before it is complete; the engine's own exceptions pass through.
         """

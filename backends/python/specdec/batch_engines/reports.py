@@ -1,6 +1,6 @@
 """Bring a report of each step from our drafters to the answers.
 
-A report is sent before the engine hands out the tokens that it is about. So whoever reads a token
+A report is sent before the engine hands out the tokens that it is about. So the reader of a token
 finds its record among the reports that have arrived. Drafters in another process send their reports
 over a local socket. Sending never waits: if the reader has stopped, reports are lost, and the next
 one says how many.
@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from specdec.round_records import DraftRecord, RoundRecord
 
 _BUFFER_BYTES = 4 * 2**20
-"""Bytes of unread reports that the kernel keeps. A step with 256 requests has about 20 kB."""
-_MAX_REPORT_BYTES = 2**20
+"""Bytes of unread reports that the kernel is asked to keep; it may keep fewer. A step with 256
+requests has about 20 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LocalReports:
 
 
 class ReportSender:
-    """The worker's end of the connection."""
+    """Sends reports from the worker's process."""
 
     def __init__(self, address: str) -> None:
         """Connect to a ReportReader. Raises OSError if it has gone."""
@@ -88,7 +88,7 @@ class ReportSender:
 
 
 class ReportReader:
-    """The model's end of the connection; for one thread."""
+    """Receives reports in the model's process; for one thread."""
 
     def __init__(self) -> None:
         """Listen in Linux's abstract namespace, which leaves nothing in the file system."""
@@ -108,8 +108,12 @@ class ReportReader:
         if self._connection is None:
             return
         with suppress(OSError):
-            while content := self._connection.recv(_MAX_REPORT_BYTES, socket.MSG_DONTWAIT):
-                yield _from_json(json.loads(content))
+            while content := self._connection.recv(_BUFFER_BYTES, socket.MSG_DONTWAIT):
+                try:
+                    report = _from_json(json.loads(content))
+                except (ValueError, TypeError, KeyError):
+                    report = StepReport(num_lost=1)
+                yield report
 
     def close(self) -> None:
         self._listener.close()

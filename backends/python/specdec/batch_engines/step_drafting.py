@@ -19,6 +19,7 @@ from specdec.batch_engines.reports import StepReport
 from specdec.batch_engines.requests import NewRequest, Running
 from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.machine import machine
+from specdec.deployment.versions import CHECKPOINT, served_version
 from specdec.drafting.copying.suffix import Memory
 from specdec.drafting.protocol import Proposal
 from specdec.errors import SpecdecError
@@ -71,7 +72,7 @@ class StepDrafting:
             remember=memory.learn,
             report_failure=self.failed,
         )
-        self._kept = _kept(self.controller, settings, version_directory)
+        self._kept = _kept_measurements(self.controller, settings, version_directory)
         self._send = report
         self._reports_drafts = reports_drafts
         self._failures: SimpleQueue[tuple[str, str]] = SimpleQueue()
@@ -217,7 +218,7 @@ def _draft_record(running: Running, proposal: Proposal, draft_s: float) -> Draft
     )
 
 
-def _kept(
+def _kept_measurements(
     controller: Controller, settings: BatchEngineSettings, version_directory: Path
 ) -> KeptMeasurements:
     """Return the files of the controller's measurements."""
@@ -226,9 +227,14 @@ def _kept(
     signature = "|".join((settings.kind, *settings.drafters.names, fingerprint))
 
     def weights() -> dict[str, str]:
-        """Return the hash of the weights of the engine's own drafter."""
+        """Return the hash of the weights of each drafter that is a model."""
         folder, names = settings.own_drafter_dir, settings.drafters.heads
-        return dict.fromkeys(names, weights_of(version_directory / folder)) if folder else {}
+        own = dict.fromkeys(names, weights_of(version_directory / folder)) if folder else {}
+        repository = version_directory.parents[1]
+        served = {
+            name: served_version(repository / name) for name in settings.drafters.draft_models
+        }
+        return own | {name: weights_of(each / CHECKPOINT) for name, each in served.items() if each}
 
     def state_file(name: str) -> StateFile | None:
         if not name:

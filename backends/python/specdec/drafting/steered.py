@@ -125,6 +125,12 @@ class SteeredDrafter:
             self._proposal = replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return self._proposal
 
+    def refuse(self) -> None:
+        """Take note that the draft model of `postponed` refuses this request."""
+        chosen = self._postponed_drafter()
+        if chosen is not None:
+            chosen.call, chosen.is_refused = None, True
+
     def _postponed_drafter(self) -> PostponedDrafter | None:
         choice = self._choice
         engine = None if choice is None else self._engines.get(choice.drafter)

@@ -49,7 +49,7 @@ class EngineModel:
     """The Triton model of one engine: passes requests to the engine and its results back."""
 
     load: LoadEngine
-    """Set by the class of each kind of engine."""
+    """Function that loads the engine; each subclass sets it."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the engine.

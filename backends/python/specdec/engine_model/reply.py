@@ -32,9 +32,10 @@ class Reply:
         self._outbox = outbox
         self._desk = desk
         self._pace = pace
-        self._due_s: float | None = None
-        """Time before which only the last response is sent, in seconds of time.monotonic(); None
-        before the first output."""
+        self._is_counted = False
+        """Whether `pace` counts this stream."""
+        self._due_s = 0.0
+        """Time before which only the last response is sent, in seconds of time.monotonic()."""
         self._lock = threading.Lock()
         self._is_unread = False
         self._unsent = UnsentOutputs(call)
@@ -44,8 +45,8 @@ class Reply:
     def add(self, output: TaskOutput) -> None:
         """Take the task's next output on the engine's thread; queue a response if one is due."""
         with self._lock:
-            if self._due_s is None:
-                self._due_s = 0.0
+            if self._call.streaming and not self._is_counted:
+                self._is_counted = True
                 self._pace.begin()
             self._unsent.add(output)
             if self._call.streaming or output.is_final:
@@ -62,10 +63,10 @@ class Reply:
         if output is None or self._is_unread:
             return
         now_s = time.monotonic()
-        if output.is_final:
-            self._pace.end()
-        elif self._due_s is not None and now_s < self._due_s:
+        if not output.is_final and now_s < self._due_s:
             return
+        if output.is_final and self._is_counted:
+            self._pace.end()
         self._due_s = now_s + self._pace.interval_s
         self._waiting = None
         if output.error is not None:

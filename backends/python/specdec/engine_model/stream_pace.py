@@ -1,4 +1,4 @@
-"""Decide how often each answer of an engine is sent on, so that sending does not slow the steps."""
+"""Decide how often the tokens of each stream are sent, so that sending does not slow the engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 
 RESPONSES_PER_CORE_S = 40.0
-"""Responses per second and core for all answers together. One costs 1.2 ms of processor time on its
+"""Responses per second and core for all streams together. One costs 1.2 ms of processor time on its
 way to the client (Zen 4), so that they take 5 % of the cores."""
 
 MAX_RESPONSES_PER_S = 640.0
@@ -18,30 +18,30 @@ MAX_HOLD_S = 0.5
 
 
 class StreamPace:
-    """The number of requests in flight, and the time between two responses of each; thread-safe.
+    """The number of streams, and the time between two responses of each; thread-safe.
 
-    A single stream gets the tokens of each step at once. The more requests there are, the longer
-    each stream waits, and then gets the tokens of several steps in one response.
+    A single stream gets the tokens of each step at once. With more streams each waits longer, and
+    then gets the tokens of several steps in one response.
     """
 
     def __init__(self, num_cores: int | None = None) -> None:
-        """`num_cores` are the machine's, None for those that this process may use."""
+        """Take the number of cores; None for those that this process may use."""
         cores = num_cores or len(os.sched_getaffinity(0))
         self._responses_per_s = min(RESPONSES_PER_CORE_S * cores, MAX_RESPONSES_PER_S)
-        self._num_answers = 0
+        self._num_streams = 0
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Count a new answer."""
+        """Count a new stream."""
         with self._lock:
-            self._num_answers += 1
+            self._num_streams += 1
 
     def end(self) -> None:
-        """Take an answer from the count."""
+        """Take a stream from the count."""
         with self._lock:
-            self._num_answers -= 1
+            self._num_streams -= 1
 
     @property
     def interval_s(self) -> float:
         """Seconds from a response of a stream to its next one."""
-        return min(MAX_HOLD_S, max(0, self._num_answers - 1) / self._responses_per_s)
+        return min(MAX_HOLD_S, max(0, self._num_streams - 1) / self._responses_per_s)

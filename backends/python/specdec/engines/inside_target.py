@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 from specdec.engines.calls import Call, EngineCalls
 from specdec.engines.protocol import Draft, Verification
-from specdec.errors import UnsupportedError
+from specdec.errors import EngineFailedError, UnsupportedError
 from specdec.round_records import DraftingReport
 from specdec.token_ids import TokenIds
 
@@ -51,7 +51,7 @@ class InsideTarget:
                 num_tokens += len(part.tokens)
                 is_over = num_tokens >= max_tokens
                 if part.drafting is None:
-                    continue
+                    raise EngineFailedError("the target has sent tokens without their rounds")
                 self._report(part.drafting)
                 first, last = 0, len(part.drafting.rounds) - 1
                 for number, record in enumerate(part.drafting.rounds):
@@ -66,6 +66,7 @@ class InsideTarget:
                         drafter=record.drafter or None,
                         accepted_sources=record.accepted_sources,
                         draft_s=record.draft_s,
+                        target_s=record.target_s,
                         is_followed=number < last,
                     )
                     first = after

@@ -38,6 +38,8 @@ class Verification:
     """With `drafter`, the number of the drafter that proposed each accepted token."""
     draft_s: float = 0.0
     """With `drafter`, the seconds for which the engine waited for the draft."""
+    target_s: float | None = None
+    """Seconds that the engine took apart from `draft_s`; None if it does not say."""
     is_followed: bool = False
     """Whether the engine sent another round with it, which comes next."""
 

@@ -198,7 +198,8 @@ class ChildServer:
         """
         if self._probe is not None:
             self._probe.close()
-        # Not by the process group: mpirun puts its processes into groups of their own.
+        # First, because killed processes have no maps that name their libraries' files. Also mpirun
+        # puts its processes into groups of their own.
         kill_processes_of(self.board)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

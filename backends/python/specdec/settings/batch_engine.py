@@ -46,6 +46,18 @@ class BatchEngineSettings:
     """Milliseconds in a step after which no further request is asked for draft tokens. After twice
     that time the step goes on without any."""
 
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for settings of drafters that such an engine cannot apply."""
+        if self.drafters.draft_tokenizers:
+            raise ConfigurationError(
+                "draft models of an engine with drafters inside need the target's vocabulary; "
+                f"draft_tokenizer_dirs must be empty, given {dict(self.drafters.draft_tokenizers)}"
+            )
+        if self.drafters.draft_ahead:
+            raise ConfigurationError(
+                "an engine with drafters inside does not draft ahead; draft_ahead must be false"
+            )
+
     @property
     def own_drafter_dir(self) -> str:
         """Directory of the weights of the engine's own drafter; empty if it has none."""

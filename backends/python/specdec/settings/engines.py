@@ -71,7 +71,6 @@ class CalledEngineSettings:
             raise ConfigurationError(
                 f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
             )
-
         if self.is_batch_invariant and not self.has_drafters_inside:
             raise ConfigurationError(
                 f"engine_extensions has {BATCH_INVARIANT}, which is for engine_kind = {INSIDE}"

@@ -38,13 +38,14 @@ class TensorRtLlmModelSettings(BatchEngineSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that contradict one another."""
+        BatchEngineSettings.__post_init__(self)
         if self.kv_cache_fraction >= 1:
             raise ConfigurationError(
                 f"kv_cache_fraction must be below 1; given {self.kv_cache_fraction:g}"
             )
         if self.drafters.head:
             raise ConfigurationError(
-                "this engine takes our copy drafters only; target_head_name must be empty, given "
+                "this engine takes no head; target_head_name must be empty, given "
                 f"{self.drafters.head!r}"
             )
         if taken := [name for name in OUR_ARGUMENTS if name in self.engine_args]:

@@ -43,6 +43,7 @@ class VllmModelSettings(BatchEngineSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that contradict one another."""
+        BatchEngineSettings.__post_init__(self)
         if self.vllm_drafter and self.vllm_drafter not in OWN_METHODS:
             raise ConfigurationError(
                 f"vllm_drafter must be one of {', '.join(OWN_METHODS)}, or empty; given "

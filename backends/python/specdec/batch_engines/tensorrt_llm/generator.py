@@ -36,12 +36,17 @@ class LlmApiGenerator:
         self._tensorrt_llm = tensorrt_llm
         self._llm = llm
         self._hooks = hooks
+        self._failed = tensorrt_llm.executor.utils.RequestError
 
     @property
     def has_failed(self) -> bool:
         """Whether the executor has shut down."""
         executor = self._llm._executor  # noqa: SLF001 - there is no public way
         return executor is None or bool(executor.is_shutdown())
+
+    async def ping(self) -> bool:
+        """Return False: the executor's steps show only in tokens and in our drafters' reports."""
+        return False
 
     async def generate(self, task: Task, arguments: LlmApiArguments) -> AsyncGenerator[Part]:
         """Yield the parts of an answer, as `Generator` describes.
@@ -53,10 +58,10 @@ class LlmApiGenerator:
             result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
         except ValueError as error:
             raise InvalidRequestError(f"TensorRT-LLM refused the request: {error}") from error
-        if self._hooks is not None:
-            self._hooks.register(result.request_id, arguments.drafting(result.request_id))
         num_tokens, is_over = 0, False
         try:
+            if self._hooks is not None:
+                self._hooks.register(result.request_id, arguments.drafting(result.request_id))
             async for _ in result:
                 is_over = bool(result.finished)
                 part = _part(result, task, num_tokens)
@@ -70,7 +75,7 @@ class LlmApiGenerator:
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of the LLM API; None if it is unexpected."""
-        if isinstance(error, self._tensorrt_llm.executor.utils.RequestError):
+        if isinstance(error, self._failed):
             return EngineFailedError(f"TensorRT-LLM failed on the request: {error}")
         return None
 

@@ -23,11 +23,19 @@ class VllmGenerator:
         """Take the package vLLM and its AsyncLLM."""
         self._vllm = vllm
         self._llm = llm
+        self._dead = vllm.v1.engine.exceptions.EngineDeadError
+        # Before VLLMClientError, vLLM raised ValueError for what the client did wrong.
+        self._refused = getattr(vllm.exceptions, "VLLMClientError", ValueError)
 
     @property
     def has_failed(self) -> bool:
         """Whether vLLM's engine process has died."""
         return bool(self._llm.errored)
+
+    async def ping(self) -> bool:
+        """Return True once vLLM's workers have ended their current step."""
+        await self._llm.collective_rpc("check_health")
+        return True
 
     async def generate(self, task: Task, arguments: Mapping[str, Any]) -> AsyncGenerator[Part]:
         """Yield the parts of an answer, as `Generator` describes."""
@@ -43,11 +51,9 @@ class VllmGenerator:
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of vLLM; None if it is unexpected."""
-        if isinstance(error, self._vllm.v1.engine.exceptions.EngineDeadError):
+        if isinstance(error, self._dead):
             return EngineLostError("vLLM's engine process has died")
-        # Before VLLMClientError, vLLM raised ValueError for what the client did wrong.
-        client_error = getattr(self._vllm.exceptions, "VLLMClientError", ValueError)
-        if isinstance(error, client_error):
+        if isinstance(error, self._refused):
             return InvalidRequestError(f"vLLM refused the request: {error}")
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class SpecdecWorker:
         drafting = StepDrafting(
             settings, Path(version_directory), self._specdec_reports.send, draft_models
         )
-        _Hooks(runner, drafting, may_shorten=_is_alone()).install()
+        _Hooks(runner, drafting, may_shorten=_is_only_worker()).install()
         self._specdec_drafting = drafting
         return type(runner).__name__
 
@@ -112,6 +112,8 @@ class _Hooks:
         self._attempts = Attempts(drafting.step_failed)
         self._drafts: Any = None
         """The draft tokens of the last step, until vLLM takes them."""
+        self._has_drafted = False
+        """Whether vLLM's own drafter ran in this step. If it cannot, vLLM fills in zeros."""
 
     def install(self) -> None:
         """Replace the methods."""
@@ -119,11 +121,12 @@ class _Hooks:
         runner.execute_model = self._execute_model
         runner.sample_tokens = self._sample_tokens
         runner.take_draft_token_ids = self._take_draft_token_ids
-        if self._may_shorten:
+        if self._has_own:
             self._propose = runner.propose_draft_token_ids
             runner.propose_draft_token_ids = self._propose_draft_token_ids
 
     def _execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        self._has_drafted = False
         self._attempts.run(self._begin_step, scheduler_output)
         if self._may_shorten and self._drafting.num_own_draft is not None:
             # vLLM 0.32 reads here how many tokens its drafter proposes; others always the most.
@@ -153,14 +156,10 @@ class _Hooks:
         """Return the draft tokens of each request; `own` has those of vLLM's own drafter."""
         step_ids = list(output.req_ids)
         own_drafts: dict[str, Sequence[int]] = {}
-        if self._has_own:
+        if self._has_drafted:
             own_drafts = dict(zip(own.req_ids, own.draft_token_ids, strict=True))
         sampled = output.sampled_token_ids or [[] for _ in step_ids]
         found = self._drafting.end_step(step_ids, sampled, own_drafts)
-        if self._has_own and not _are_beginnings(found, step_ids, own_drafts):
-            # The probabilities from which vLLM's drafter drew its tokens do not fit copied ones.
-            # Without them, vLLM takes each draft token as certain, which is right for any.
-            self._runner._draft_probs = None  # noqa: SLF001 - vLLM has no other way
         self._attempts.succeeded()
         return found
 
@@ -174,21 +173,11 @@ class _Hooks:
         The drafter then misses these tokens. Blocks of the prefix cache that hold them give later
         requests worse drafts, but no other tokens.
         """
-        if self._drafting.num_own_draft is not None:
+        is_needed = self._drafting.num_own_draft is not None and not self._attempts.are_over
+        if is_needed or not self._may_shorten:
+            self._has_drafted = True
             return self._propose(*args, **kwargs)
         return [[] for _ in self._runner.input_batch.req_ids]
-
-
-def _are_beginnings(
-    found: Sequence[Sequence[int]],
-    step_ids: Sequence[str],
-    own_drafts: Mapping[str, Sequence[int]],
-) -> bool:
-    """Return whether all drafts are beginnings of those of vLLM's own drafter."""
-    return all(
-        list(tokens) == list(own_drafts.get(step_id, ()))[: len(tokens)]
-        for step_id, tokens in zip(step_ids, found, strict=True)
-    )
 
 
 def _request(new: Any) -> NewRequest:
@@ -210,7 +199,7 @@ def _returns_tokens() -> bool:
     return bool(get_pp_group().is_last_rank and get_tp_group().rank_in_group == 0)
 
 
-def _is_alone() -> bool:
+def _is_only_worker() -> bool:
     """Return whether no other worker runs vLLM's own drafter in step with this one."""
     from vllm.distributed import get_world_group  # noqa: PLC0415 - only in the worker
 
@@ -218,5 +207,8 @@ def _is_alone() -> bool:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the process that started it ends, however it does."""
+    """Let the kernel end this process when the thread that started it ends, however it does.
+
+    That is the thread of the asyncio loop (`BatchEngine`), which lives as long as the engine.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -26,15 +26,22 @@ class PostponedDrafter:
     """A drafter that records a call of its draft model in place of a proposal."""
 
     def __init__(self, name: str, source: int, num_tokens: int, cache_salt: str) -> None:
-        """Take the model's name, its number in `output_sources`, and most tokens of a draft."""
+        """Take the model's name, its number in `output_sources`, and most tokens of a draft.
+
+        `cache_salt` is that of all calls (`DraftCall`).
+        """
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
         self._cache_salt = cache_salt
         self.call: DraftCall | None = None
         """The call to make; None if the drafter was not asked since the last round."""
+        self.is_refused = False
+        """Whether the model has refused the request. Contexts only grow, so it would again."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
+        if self.is_refused:
+            return NO_PROPOSAL
         num_tokens = min(self._num_tokens, max_tokens)
         self.call = DraftCall(self._name, context, num_tokens, self._cache_salt)
         return NO_PROPOSAL

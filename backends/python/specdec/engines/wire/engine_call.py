@@ -181,6 +181,10 @@ def _rows(arrays: Arrays, task: Task, *, streaming: bool) -> tuple[Task, ...]:
         )
     if streaming or len(task.draft_ids):
         raise InvalidRequestError("a call with row_lengths neither streams nor verifies a draft")
+    if task.params.looks_back or contract.PROMPT_LENGTH in arrays:
+        raise InvalidRequestError(
+            "a call with row_lengths takes no prompt_length, penalties or min_tokens"
+        )
     ends = np.cumsum(lengths).tolist()
     return tuple(
         replace(

@@ -38,7 +38,7 @@ def choose_verification(
 def _inside(asked: str | None, params: SamplingParams, engines: CalledEngineSettings) -> str:
     """Return the mode of a target with drafters inside.
 
-    Greedy, such an engine compares tokens. Its own tokens may depend on what else is in the batch,
+    For a greedy request such an engine compares tokens. Its own tokens may depend on what else is in the batch,
     and so on drafts; only if they do not is the mode EXACT. At a temperature it verifies by
     probabilities.
     """
@@ -48,4 +48,6 @@ def _inside(asked: str | None, params: SamplingParams, engines: CalledEngineSett
     if asked is None or asked == can:
         return can
     when = "greedily" if params.is_greedy else "at a temperature above 0"
-    raise UnsupportedError(f"{when} this engine can do {can!r} alone; given verification {asked!r}")
+    raise UnsupportedError(
+        f"{when} this engine verifies by {can!r}; leave verification out, given {asked!r}"
+    )
