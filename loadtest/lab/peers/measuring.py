@@ -95,7 +95,7 @@ class PeerRun:
                     self.measurements.append(PeerMeasurement(arm, num_streams, name, reply))
 
     def warm_up(self, questions: Sequence[Sequence[TokenPrompt]], max_tokens: int) -> None:
-        """Ask every arm all questions without measuring, so that kernels for these shapes are compiled."""
+        """Ask every arm all questions without measuring, so that kernels are compiled."""
         for arm in list(self._running):
             for prompts in questions:
                 if arm in self._running:

@@ -38,7 +38,7 @@ def running(engine, tmp_path_factory):
 
 
 def test_no_request_fails_and_no_slot_is_lost(running, engine):
-    """Almost a third of the clients hang up, each at a different time; all others get all tokens."""
+    """Almost a third of the clients hang up at different times; all others get all tokens."""
     num_requests = NUM_REQUESTS[engine]
     num_hang_ups = int(HANG_UP_SHARE * num_requests)
     text = "Repeat this three times: the quick brown fox jumps over the lazy dog."

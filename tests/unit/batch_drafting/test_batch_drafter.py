@@ -16,7 +16,7 @@ from specdec.batch_drafting.requests import RequestStep
 from specdec.drafting.copying.suffix import Memory
 from specdec.drafting.models.engine import FIRST_PAUSE_S
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.errors import DraftTimeoutError
+from specdec.errors import DraftTimeoutError, InvalidRequestError
 from specdec.settings.drafters import DrafterSettings
 from specdec.steering.choices import Choice, EstimatedDrafter
 from specdec.steering.controller import Controller
@@ -303,6 +303,46 @@ def test_failing_draft_model_is_reported_and_left_alone_for_a_while():
         assert "lookup" in {each.drafter for each in server.engine.ended["b"].rounds}
     assert len(models.calls) == 1
     assert [name for name, _ in server.failures] == ["draft"]
+
+
+def test_slow_draft_model_takes_no_copies_from_others():
+    """A late draft counts against the model alone, and the step keeps the copies."""
+
+    class Slow(Models):
+        def draft(self, model, calls, timeout_s):
+            self.calls.append(model)
+            time.sleep(timeout_s)
+            raise DraftTimeoutError("late")
+
+    models = Slow()
+    with serving(draft_models=models, budget_s=0.2) as server:
+        server.engine.add("a", LOOP, LOOP * 3, drafter="draft")
+        server.engine.add("b", LOOP * 2, LOOP * 3, drafter="lookup")
+        server.engine.run()
+        assert all(each.num_draft_tokens for each in server.engine.ended["b"].rounds[1:-1])
+    assert len(models.calls) == 1
+    assert [name for name, _ in server.failures] == ["draft"]
+
+
+def test_refused_request_takes_the_draft_model_from_no_other():
+    """It is not asked for again, and the model goes on for the others."""
+
+    class Refusing(Models):
+        def draft(self, model, calls, timeout_s):
+            if len(calls[0].context) > 100:
+                self.calls.append("refused")
+                raise InvalidRequestError("too long")
+            return super().draft(model, calls, timeout_s)
+
+    models = Refusing()
+    with serving(draft_models=models) as server:
+        server.engine.add("long", LOOP * 9, LOOP * 3, drafter="draft")
+        server.engine.run()
+        server.engine.add("short", LOOP, LOOP * 3, drafter="draft")
+        server.engine.run()
+        assert {each.drafter for each in server.engine.ended["long"].rounds} == {None}
+        assert "draft" in {each.drafter for each in server.engine.ended["short"].rounds}
+    assert models.calls.count("refused") == 1
 
 
 def test_report_that_fails_does_not_fail_a_step():

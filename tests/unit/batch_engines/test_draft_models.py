@@ -7,7 +7,7 @@ import pytest
 
 from specdec.batch_engines.draft_models import DraftRelay, LocalDraftModels, RelayedDraftModels
 from specdec.drafting.models.postponed import DraftCall
-from specdec.errors import DraftTimeoutError, EngineFailedError
+from specdec.errors import DraftTimeoutError, EngineFailedError, InvalidRequestError
 from tests.waiting import wait_for
 
 VOCAB_SIZE = 100
@@ -25,7 +25,8 @@ class Model:
 
     def ask(self, model, contexts, salts, num_tokens):
         self.asked.append((model, [each.tolist() for each in contexts], list(salts)))
-        self.may_answer.wait(WITHIN_S)
+        if model == "small":
+            self.may_answer.wait(WITHIN_S)
         if self.error is not None:
             raise self.error
         return [tuple(range(each[-1] + 1, each[-1] + 1 + num_tokens)) for each in contexts]
@@ -65,22 +66,24 @@ def test_each_context_gets_its_draft(models, model):
     assert contexts[1] == [17, 18, 19, 20]
 
 
-def test_failure_is_raised_and_does_not_last(models, model):
-    """The next call works."""
-    model.error = EngineFailedError("no memory")
-    with pytest.raises(EngineFailedError, match="no memory"):
+@pytest.mark.parametrize("kind", [EngineFailedError, InvalidRequestError])
+def test_failure_is_raised_and_does_not_last(models, model, kind):
+    """The next call works. A model's refusal is not its failure."""
+    model.error = kind("no memory")
+    with pytest.raises(kind, match="no memory"):
         models.draft("small", calls(10), WITHIN_S)
     model.error = None
     assert models.draft("small", calls(10), WITHIN_S) == [(11, 12)]
 
 
 def test_model_that_hangs_is_not_waited_for(models, model):
-    """No further call is sent until it answers; its late answer is dropped."""
+    """No further call is sent until it answers; its late answer is dropped. Others go on."""
     model.may_answer.clear()
     for _ in range(2):
         with pytest.raises(DraftTimeoutError, match="small"):
             models.draft("small", calls(10), 0.05)
     assert len(model.asked) == 1
+    assert models.draft("other", calls(20), WITHIN_S) == [(21, 22)]
     model.may_answer.set()
 
     def answers():

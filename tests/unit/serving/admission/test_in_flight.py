@@ -138,7 +138,7 @@ def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
 def test_watchdog_asks_for_few_clients_in_a_turn():
     """With many requests, each client has its turn, and none is asked for in every turn."""
     beats = []
-    heartbeat = SimpleNamespace(beat=lambda is_working: beats.append(is_working))
+    heartbeat = SimpleNamespace(beat=lambda **fields: beats.append(fields))
     control = RequestsInFlight(TenantShares(40, 1.0), 0.001, lambda _: None, heartbeat)
     clients = [Client() for _ in range(3 * in_flight.MAX_POLLS)]
     for client in clients:

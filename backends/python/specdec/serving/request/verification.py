@@ -38,9 +38,9 @@ def choose_verification(
 def _inside(asked: str | None, params: SamplingParams, engines: CalledEngineSettings) -> str:
     """Return the mode of a target with drafters inside.
 
-    For a greedy request such an engine compares tokens. Its own tokens may depend on what else is in the batch,
-    and so on drafts; only if they do not is the mode EXACT. At a temperature it verifies by
-    probabilities.
+    For a greedy request such an engine compares tokens. Its own tokens may depend on what else is
+    in the batch, and so on drafts; only if they do not is the mode EXACT. At a temperature it
+    verifies by probabilities.
     """
     can = REJECTION
     if params.is_greedy:
