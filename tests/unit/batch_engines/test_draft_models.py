@@ -101,6 +101,7 @@ def test_token_outside_the_vocabulary_is_a_failure(models):
         models.draft("small", calls(98), WITHIN_S)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_end_of_the_relay_is_a_failure(model):
     """So drafting goes on with copies."""
 

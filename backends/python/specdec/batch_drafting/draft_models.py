@@ -62,7 +62,7 @@ class PostponedCalls:
                 drafts = self._drafts(model, [call for _, call in calls], left_s)
             except (InvalidRequestError, UnsupportedError):
                 for key, _ in calls:
-                    requests[key].refuse()
+                    requests[key].complete(None)
                 continue
             for (key, call), tokens in zip(calls, drafts, strict=False):
                 yield key, requests[key].complete(tokens[: call.num_tokens])

@@ -169,15 +169,10 @@ class BatchRequest:
         drafter = self.drafter
         return drafter.postponed if isinstance(drafter, SteeredDrafter) else None
 
-    def complete(self, tokens: tuple[int, ...]) -> Proposal:
-        """Return the last proposal with the draft of `postponed`."""
+    def complete(self, tokens: tuple[int, ...] | None) -> Proposal:
+        """Return the last proposal with the draft of `postponed`; None: the model refuses it."""
         assert isinstance(self.drafter, SteeredDrafter), "only such drafters postpone a call"
         return self.drafter.complete(tokens)
-
-    def refuse(self) -> None:
-        """Take note that the draft model of `postponed` refuses this request."""
-        if isinstance(self.drafter, SteeredDrafter):
-            self.drafter.refuse()
 
     def withdraw(self) -> None:
         """Tell the drafter that the engine went on without its last proposal."""

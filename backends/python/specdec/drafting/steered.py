@@ -116,20 +116,13 @@ class SteeredDrafter:
         chosen = self._postponed_drafter()
         return None if chosen is None else chosen.call
 
-    def complete(self, tokens: tuple[int, ...]) -> Proposal:
-        """Return the last proposal with the draft of `postponed`."""
+    def complete(self, tokens: tuple[int, ...] | None) -> Proposal:
+        """Return the last proposal with the draft of `postponed`; None: the model refuses it."""
         chosen, own = self._postponed_drafter(), self._proposal
         if chosen is not None:
-            chosen.call = None
             found = chosen.proposal(tokens)
             self._proposal = replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return self._proposal
-
-    def refuse(self) -> None:
-        """Take note that the draft model of `postponed` refuses this request."""
-        chosen = self._postponed_drafter()
-        if chosen is not None:
-            chosen.call, chosen.is_refused = None, True
 
     def _postponed_drafter(self) -> PostponedDrafter | None:
         choice = self._choice

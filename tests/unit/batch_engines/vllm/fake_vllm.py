@@ -104,7 +104,6 @@ class ModelRunner:
         self._own_draft = own_draft
         self._scheduled: SchedulerOutput | None = None
         self._draft_token_ids: list[list[int]] = []
-        self._draft_probs: Any = object()
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> None:
         assert isinstance(scheduler_output, SchedulerOutput)

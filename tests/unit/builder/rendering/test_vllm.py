@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specdec.builder.config_file import parameters_of, set_parameters
-from specdec.builder.description import Placement, load_description
+from specdec.builder.description import VLLM, Placement, load_description
 from specdec.builder.description.loading import pair_file
 from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.builder.rendering.vllm import engine_arguments
@@ -87,7 +87,9 @@ def test_devices_become_vllms_arguments():
     assert engine_arguments(pair) == {"block_size": 32, "max_num_batched_tokens": 2048}
     gpus = load_description("llama31_70b_8b")
     placement = Placement((0, 1, 2, 3), tensor_parallel=4)
-    found = engine_arguments(replaced(gpus, placement))
+    (draft,) = gpus.drafts
+    beside = replace(draft, placement=Placement((0,)))
+    found = engine_arguments(replace(replaced(gpus, placement), engine=VLLM, drafts=(beside,)))
     assert found["tensor_parallel_size"] == 4
     assert found["gpu_memory_utilization"] < 0.9, "the draft model's memory is left free"
 

@@ -56,7 +56,9 @@ def test_target_with_drafters_inside_has_one_mode(extensions, params, mode):
     engines = settings_of(engine_kind="drafters_inside", engine_extensions=extensions).engines
     assert choose_verification(None, params, engines) == mode
     assert choose_verification(mode, params, engines) == mode
-    with pytest.raises(UnsupportedError, match=f"'{mode}' alone; given verification 'block'"):
+    with pytest.raises(
+        UnsupportedError, match=f"by '{mode}'; leave verification out, given 'block'"
+    ):
         choose_verification("block", params, engines)
 
 

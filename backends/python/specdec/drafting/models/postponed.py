@@ -46,8 +46,9 @@ class PostponedDrafter:
         self.call = DraftCall(self._name, context, num_tokens, self._cache_salt)
         return NO_PROPOSAL
 
-    def proposal(self, tokens: tuple[int, ...]) -> Proposal:
-        """Return the proposal with the draft that the call has brought."""
+    def proposal(self, tokens: tuple[int, ...] | None) -> Proposal:
+        """Return the proposal with the draft that the call has brought; None for a refusal."""
+        self.call, self.is_refused = None, tokens is None
         return Proposal(tokens, self._name, self._source) if tokens else NO_PROPOSAL
 
     def observe(self, confirmed: Round) -> None:  # noqa: ARG002
