@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from specdec.builder.config_file import parameter_line
+from specdec.builder.config_file import set_parameters
 from specdec.builder.description import PairDescription, Placement, load_description
 from specdec.builder.memory import KvShare
 from specdec.builder.rendering.launch import plan_launch
@@ -147,6 +148,8 @@ def inside_repository(directory: Path) -> Path:
     pair = load_description(INSIDE_PAIR)
     render(pair, INSIDE_PAIR, repository, RenderOptions(served_at=repository))
     (repository / MANIFEST_FILE).unlink()
+    # The draft model runs on the same CPU as the double.
+    set_parameters(repository / "target", draft_budget_ms="2000")
     text = _INSIDE_MODEL.format(root=str(DOUBLES.parents[1]), package=str(DOUBLES / "llm_api"))
     (repository / "target" / "1" / "model.py").write_text(text)
     return repository

@@ -2,7 +2,7 @@
 
 Our arms ask one tritonserver with vLLM as its engine, as `make serve ENGINE=vllm` starts it. Each
 arm of vLLM is an OpenAI server of the same vLLM with the same weights. All arms stream greedy
-answers and take turns. Servers of vLLM that are not asked are paused.
+answers and take turns.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import urllib3
 
 from specdec.loadtest.lab.peers.protocol import Answer, PeerError, Question, Reply, without_end
-from specdec.loadtest.lab.peers.worker import num_cores, pause_tree, resume_tree
+from specdec.loadtest.lab.peers.worker import num_cores
 
 START_TIMEOUT_S = 300.0
 READ_TIMEOUT_S = 300.0
@@ -27,7 +27,7 @@ READ_BYTES = 2**16
 
 
 class VllmServer:
-    """One server of vLLM; `pause` it while others are measured."""
+    """One server of vLLM. Idle, its processes take 1 % of a core."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class VllmServer:
 
     def ask(self, question: Question) -> Reply:
         """Stream all prompts at once, timed by the client. Raises PeerError if a request fails."""
-        # While it was paused, the server's limit for idle connections has passed.
+        # The server may have closed idle connections.
         self._pool.clear()
         with ThreadPoolExecutor(len(question.prompts)) as pool:
             start_s = time.perf_counter()
@@ -84,18 +84,15 @@ class VllmServer:
         return Reply(answers, seconds)
 
     def pause(self) -> None:
-        if self._process is not None:
-            pause_tree(self._process.pid)
+        """Do nothing: after a pause, a first answer of vLLM's processes may take a second longer."""
 
     def resume(self) -> None:
-        if self._process is not None:
-            resume_tree(self._process.pid)
+        """Do nothing: the server was not paused."""
 
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        resume_tree(process.pid)
         process.terminate()
         try:
             process.wait(STOP_TIMEOUT_S)

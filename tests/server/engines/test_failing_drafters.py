@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from specdec.builder.config_file import set_parameters
 from specdec.clients import GenerationRequest, GrpcClient
 from tests.doubles.repository import DOUBLES
 from tests.server.support.faulty_drafters import plant_in
@@ -31,6 +32,7 @@ def running(engine, tmp_path_factory):
     """Return a server whose drafters fail."""
 
     def plant(repository):
+        set_parameters(repository / "target", draft_budget_ms="10")
         plant_in(repository / "target", MODULES[engine], DOUBLES / "llm_api")
 
     with inside_server(engine, tmp_path_factory.mktemp(engine), plant) as started:

@@ -13,7 +13,7 @@ EVERY_STEP = 50
 EVERY_PROPOSAL = 70
 """Proposals from one that raises to the next; halfway between, one sleeps."""
 SLEEP_S = 0.3
-"""Longer than twice the default of draft_budget_ms."""
+"""Longer than twice the draft_budget_ms of the test."""
 
 MODEL_PY = """import sys
 

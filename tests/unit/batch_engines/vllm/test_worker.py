@@ -163,7 +163,7 @@ def test_vllms_own_drafter_is_left_out_if_no_request_wants_it(serve):
 
 
 def test_copy_that_goes_beyond_the_heads_draft_is_taken(serve):
-    """vLLM's draft probabilities are then dropped, because they do not fit the copy."""
+    """It has more tokens than the head's."""
     server = serve(head_core(), **HEAD)
     options = {"drafter": "lookup+eagle3", "num_draft_tokens": None}
     server.core.add("a", PROMPT, PROMPT[1:38], options=options)
