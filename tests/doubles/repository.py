@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from specdec.builder.config_file import parameter_line
-from specdec.builder.config_file import set_parameters
+from specdec.builder.config_file import parameter_line, set_parameters
 from specdec.builder.description import PairDescription, Placement, load_description
 from specdec.builder.memory import KvShare
 from specdec.builder.rendering.launch import plan_launch

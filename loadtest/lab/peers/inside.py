@@ -37,6 +37,8 @@ from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 PAIR = "smollm2_135m_vllm"
 START_TIMEOUT_S = 400.0
 WARM_UP_TOKENS = 8
+SETTLE_S = 1.2
+"""vLLM's workers poll for one second after their last step."""
 OUR_ARMS = tuple(
     PeerArm(OURS, mode, Drafting.OTHER, f"specdec in vLLM, {mode}")
     for mode in ("off", "lookup", "suffix", "eagle3", "auto")
@@ -59,7 +61,7 @@ def main(argv: list[str]) -> int:
     arguments.prompts = arguments.prompts[:: arguments.every]
     ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours]
     theirs = [arm for arm in VLLM_ARMS if arm.mode in arguments.vllm]
-    run = PeerRun(arguments.seed)
+    run = PeerRun(arguments.seed, SETTLE_S)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = Path(scratch) / "repository"
         render(load_description(PAIR), pair_file(PAIR), repository, RenderOptions(repository))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ class PeerMeasurement:
 class PeerRun:
     """The engines that still run, why the others do not, and all measurements."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, settle_s: float = 0.0) -> None:
+        """`settle_s`: seconds for which an engine goes on after an answer, and would disturb."""
+        self._settle_s = settle_s
         self.measurements: list[PeerMeasurement] = []
         self.failures: dict[PeerArm, str] = {}
         self.versions: dict[str, str] = {}
@@ -91,6 +94,7 @@ class PeerRun:
             question = Question(tuple(each.token_ids for each in prompts), max_tokens)
             for arm in self._order.sample(list(self._running), len(self._running)):
                 reply = self._attempt(arm, question)
+                time.sleep(self._settle_s)
                 if reply is not None:
                     self.measurements.append(PeerMeasurement(arm, num_streams, name, reply))
 
