@@ -84,7 +84,7 @@ class VllmServer:
         return Reply(answers, seconds)
 
     def pause(self) -> None:
-        """Do nothing: after a pause, a first answer of vLLM's processes may take a second longer."""
+        """Do nothing: after a pause, vLLM's first answer may take a second longer."""
 
     def resume(self) -> None:
         """Do nothing: the server was not paused."""

@@ -32,7 +32,8 @@ def running(engine, tmp_path_factory):
     """Return a server whose drafters fail."""
 
     def plant(repository):
-        set_parameters(repository / "target", draft_budget_ms="10")
+        if engine == "llmapi":
+            set_parameters(repository / "target", draft_budget_ms="10")
         plant_in(repository / "target", MODULES[engine], DOUBLES / "llm_api")
 
     with inside_server(engine, tmp_path_factory.mktemp(engine), plant) as started:
