@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from specdec.health.board import SHARED_MEMORY
-from specdec.launch.leftovers import LIBRARY_PREFIXES
 from specdec.launch.triton_server import TritonServer
 from tests.doubles.repository import inside_repository
 
@@ -43,6 +42,5 @@ def inside_server(engine, directory, change=lambda repository: None):
 
 
 def _library_memory():
-    # A killed process's own file of OpenMP stays: 1 kB, which nothing maps any more.
-    prefixes = tuple(each for each in LIBRARY_PREFIXES if "KMP" not in each)
-    return {each.name for each in SHARED_MEMORY.iterdir() if each.name.startswith(prefixes)}
+    names = (each.name for each in SHARED_MEMORY.iterdir())
+    return {name for name in names if name.startswith(("psm_", "sem.mp-"))}

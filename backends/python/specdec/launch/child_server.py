@@ -198,7 +198,7 @@ class ChildServer:
         """
         if self._probe is not None:
             self._probe.close()
-        # First, because killed processes have no maps that name their libraries' files. Also mpirun
+        # First, because some processes of the group clean up once the others have died. Also mpirun
         # puts its processes into groups of their own.
         kill_processes_of(self.board)
         with suppress(ProcessLookupError):

@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,49 +21,64 @@ BOARD_SUFFIX = "board"
 """End of the name of a supervised server's board in /dev/shm."""
 KILL_S = 2.0
 """Seconds to wait for killed processes to die."""
-LIBRARY_PREFIXES = ("psm_", "sem.mp-", "__KMP_REGISTERED_LIB_")
-"""Starts of the names that libraries in model processes choose in /dev/shm: Python's
-multiprocessing, with which vLLM's processes exchange up to 160 MB, and Intel's OpenMP. Killed
-processes leave these files."""
+_TRACKER = b"multiprocessing.resource_tracker"
+"""In the command of the process with which Python's multiprocessing removes shared memory, after
+all processes that used it have died. vLLM's processes share up to 160 MB."""
+_OPENMP_FILE = "__KMP_REGISTERED_LIB_{}_*"
+"""Name of the file in shared memory that a process with Intel's OpenMP has, by process id."""
 
 
 def processes_of(board: Path) -> list[int]:
-    """Return the ids of all processes that were started with this board."""
+    """Return the ids of all processes that were started with this board, and of their children."""
     variable = f"{BOARD_VARIABLE}={board}"
-    return [each.pid for each in all_processes() if variable in environment_of(each.pid)]
-
-
-def library_memory_of(processes: Iterable[int]) -> set[Path]:
-    """Return the files in shared memory that libraries have made in these processes."""
-    found = set()
-    for pid in processes:
-        with suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines():
-                file = Path(line.partition("/")[1] + line.partition("/")[2])
-                if file.parent == SHARED_MEMORY and file.name.startswith(LIBRARY_PREFIXES):
-                    found.add(file)
-    return found
+    everything = sorted(all_processes(), key=lambda each: each.start_ticks)
+    found: dict[int, None] = {}
+    # A process may overwrite its environment with its title, as vLLM's do.
+    for each in everything:
+        if each.parent in found or variable in environment_of(each.pid):
+            found[each.pid] = None
+    return list(found)
 
 
 def kill_processes_of(board: Path) -> list[int]:
-    """Kill every process that was started with this board, and return their ids.
+    """Kill every process of `processes_of`, and return their ids.
 
-    Returns when they have died, or after KILL_S. Removes their libraries' shared memory.
+    Returns when they have died, or after KILL_S. The shared memory of their libraries is removed.
     """
     processes = processes_of(board)
-    memory = library_memory_of(processes)
+    trackers = [pid for pid in processes if _TRACKER in _command_of(pid)]
+    killed = _killed(pid for pid in processes if pid not in trackers)
+    _wait_for_deaths(trackers)
+    killed += _killed(pid for pid in trackers if fault_of(pid) != DIED)
+    for pid in killed:
+        for file in SHARED_MEMORY.glob(_OPENMP_FILE.format(pid)):
+            file.unlink(missing_ok=True)
+    return killed
+
+
+def _killed(processes: Iterable[int]) -> list[int]:
+    """Kill processes, and return their ids once they have died, or after KILL_S."""
     killed = []
     for pid in processes:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
-    deadline_s = time.monotonic() + KILL_S
     # Until they have died, they hold ports and GPU memory.
-    while any(fault_of(pid) != DIED for pid in killed) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    for file in memory:
-        file.unlink(missing_ok=True)
+    _wait_for_deaths(killed)
     return killed
+
+
+def _wait_for_deaths(processes: Sequence[int]) -> None:
+    deadline_s = time.monotonic() + KILL_S
+    while any(fault_of(pid) != DIED for pid in processes) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def remove_shared_memory(prefix: str) -> list[str]:
