@@ -10,8 +10,9 @@ from specdec.builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 from specdec.deployment.versions import CHECKPOINT
 from specdec.engines.wire import contract
 
-CPU_DRAFT_BUDGET_MS = "50"
-"""Value of `draft_budget_ms` with draft models on a CPU, which they share with the target."""
+DRAFT_BUDGET_MS, CPU_DRAFT_BUDGET_MS = "10", "50"
+"""Values of `draft_budget_ms`; the second with draft models on a CPU, which they share with the
+target."""
 
 
 def _scalar(name: str, data_type: str, *, is_optional: bool = True) -> Tensor:
@@ -79,10 +80,9 @@ def write_batch_engine_model(
         "max_seq_len": str(limits.max_seq_len),
         "max_draft_len": str(limits.max_draft_len),
         "max_num_sequences": str(limits.max_batch_size),
+        "draft_budget_ms": _draft_budget_ms(pair),
         **parameters,
     }
-    if pair.drafts and pair.serves_drafts and pair.gpu is None:
-        values["draft_budget_ms"] = CPU_DRAFT_BUDGET_MS
     config = ModelConfig(
         name=target.name,
         backend="python",
@@ -97,3 +97,8 @@ def write_batch_engine_model(
     )
     (model / "config.pbtxt").write_text(config.text(), "utf-8")
     (model / "1" / "model.py").write_text(model_py, "utf-8")
+
+
+def _draft_budget_ms(pair: PairDescription) -> str:
+    has_models_on_cpu = bool(pair.drafts) and pair.serves_drafts and pair.gpu is None
+    return CPU_DRAFT_BUDGET_MS if has_models_on_cpu else DRAFT_BUDGET_MS

@@ -32,8 +32,7 @@ def running(engine, tmp_path_factory):
     """Return a server whose drafters fail."""
 
     def plant(repository):
-        if engine == "llmapi":
-            set_parameters(repository / "target", draft_budget_ms="10")
+        set_parameters(repository / "target", draft_budget_ms="10")
         plant_in(repository / "target", MODULES[engine], DOUBLES / "llm_api")
 
     with inside_server(engine, tmp_path_factory.mktemp(engine), plant) as started:
