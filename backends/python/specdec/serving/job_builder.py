@@ -12,6 +12,7 @@ from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
+from specdec.engines.calls import EngineCalls
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.inside_target import InsideTarget
 from specdec.engines.protocol import EngineClock, EngineCounts
@@ -109,15 +110,7 @@ class JobBuilder:
         if drafter is None:
             sampling = replace(sampling, verification=NO_VERIFICATION)
             drafter = self._drafters.plain(request_context)
-        calls = self._engines.calls(
-            self._settings.target,
-            admitted.request_id,
-            "target",
-            sampling,
-            target_clock if request.return_perf_metrics else None,
-        )
-        calls = in_flight.trace.calls("target", calls)
-        in_flight.watch(calls, is_target=True)
+        calls = self._target_calls(admitted, sampling, target_clock)
         return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
 
     def _inside(
@@ -129,7 +122,7 @@ class JobBuilder:
         task: RequestTask,
     ) -> JobEngines:
         """Return a target with our drafters inside, for a request."""
-        request, in_flight = admitted.request, admitted.in_flight
+        request = admitted.request
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         sampling = self._sampling(request, len(prompt), seed)
         prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
@@ -143,20 +136,28 @@ class JobBuilder:
             band=band_of(request.sampling, sampling),
             prediction=tuple(map(int, prediction)),
         )
-        calls = self._engines.calls(
-            self._settings.target,
-            admitted.request_id,
-            "target",
-            sampling,
-            clock if request.return_perf_metrics else None,
-        )
-        calls = in_flight.trace.calls("target", calls)
-        in_flight.watch(calls, is_target=True)
+        calls = self._target_calls(admitted, sampling, clock)
         target = InsideTarget(
             calls, end_id, json.dumps(options.to_json()), partial(self._report, task.label)
         )
         is_off = request.num_draft_tokens == 0 or request.drafter.name == NONE
         return JobEngines(target, None, NO_VERIFICATION if is_off else sampling.verification)
+
+    def _target_calls(
+        self, admitted: AdmittedRequest, sampling: Sampling, clock: EngineClock
+    ) -> EngineCalls:
+        """Return the target's calls for a request, traced and watched."""
+        has_times = admitted.request.return_perf_metrics
+        calls = self._engines.calls(
+            self._settings.target,
+            admitted.request_id,
+            "target",
+            sampling,
+            clock if has_times else None,
+        )
+        calls = admitted.in_flight.trace.calls("target", calls)
+        admitted.in_flight.watch(calls, is_target=True)
+        return calls
 
     def _one_engine(self, admitted: AdmittedRequest, seed: int, clock: EngineClock) -> JobEngines:
         """Return a target that speculates by itself, for a request."""

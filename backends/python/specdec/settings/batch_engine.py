@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +22,26 @@ def read_json_object(parameter: str, text: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(f"{parameter} must be a JSON object; given {text!r}")
     return found
+
+
+def check_arguments(
+    parameter: str, given: Mapping[str, Any], taken: Sequence[str], one_only: Sequence[str]
+) -> None:
+    """Check the further arguments of an engine, which `parameter` has.
+
+    `taken` follow from other parameters. `one_only` must be 1 in an engine that verifies drafts.
+    Raises ConfigurationError with the first argument that is wrong.
+    """
+    if wrong := [name for name in taken if name in given]:
+        raise ConfigurationError(
+            f"{parameter} may not have {wrong[0]!r}, which other parameters decide"
+        )
+    for name in one_only:
+        if given.get(name, 1) != 1:
+            raise ConfigurationError(
+                f"{name} in {parameter} must be 1 in an engine that verifies draft tokens; given "
+                f"{given[name]!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

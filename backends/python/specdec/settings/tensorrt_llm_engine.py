@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from specdec.errors import ConfigurationError
-from specdec.settings.batch_engine import BatchEngineSettings, read_json_object
+from specdec.settings.batch_engine import (
+    BatchEngineSettings,
+    check_arguments,
+    read_json_object,
+)
 from specdec.settings.parameters import parameter, parsed
 
 OUR_ARGUMENTS = (
@@ -48,13 +52,5 @@ class TensorRtLlmModelSettings(BatchEngineSettings):
                 "this engine takes no head; target_head_name must be empty, given "
                 f"{self.drafters.head!r}"
             )
-        if taken := [name for name in OUR_ARGUMENTS if name in self.engine_args]:
-            raise ConfigurationError(
-                f"tensorrt_llm_engine_args may not have {taken[0]!r}, which other parameters decide"
-            )
-        for name in ONE_ONLY:
-            if self.max_draft_len and self.engine_args.get(name, 1) != 1:
-                raise ConfigurationError(
-                    f"{name} in tensorrt_llm_engine_args must be 1 in an engine that verifies "
-                    f"draft tokens; given {self.engine_args[name]!r}"
-                )
+        one_only = ONE_ONLY if self.max_draft_len else ()
+        check_arguments("tensorrt_llm_engine_args", self.engine_args, OUR_ARGUMENTS, one_only)

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from specdec.errors import ConfigurationError
-from specdec.settings.batch_engine import BatchEngineSettings, read_json_object
+from specdec.settings.batch_engine import (
+    BatchEngineSettings,
+    check_arguments,
+    read_json_object,
+)
 from specdec.settings.parameters import parameter, parsed
 
 OWN_METHODS = ("eagle3", "eagle", "draft_model", "mtp", "dflash")
@@ -54,16 +58,8 @@ class VllmModelSettings(BatchEngineSettings):
                 "vllm_drafter and target_head_name belong together; given "
                 f"{self.vllm_drafter!r} and {self.drafters.head!r}"
             )
-        if taken := [name for name in OUR_ARGUMENTS if name in self.engine_args]:
-            raise ConfigurationError(
-                f"vllm_engine_args may not have {taken[0]!r}, which other parameters decide"
-            )
-        for name in ONE_ONLY:
-            if self.max_draft_len and self.engine_args.get(name, 1) != 1:
-                raise ConfigurationError(
-                    f"{name} in vllm_engine_args must be 1 in an engine that verifies draft "
-                    f"tokens; given {self.engine_args[name]!r}"
-                )
+        one_only = ONE_ONLY if self.max_draft_len else ()
+        check_arguments("vllm_engine_args", self.engine_args, OUR_ARGUMENTS, one_only)
         if self.max_draft_len == 0 and self.vllm_drafter:
             raise ConfigurationError("vllm_drafter needs a max_draft_len of at least 1; given 0")
 
