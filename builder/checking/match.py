@@ -99,6 +99,14 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
     target = pair.target
     mine, other = target.shape, draft.shape
     differs = mine.num_tokens != other.num_tokens or mine.family != other.family
+    if other.draft_vocab_size is not None and pair.kind_of(draft) != TORCH:
+        yield error(
+            "reduced_vocabulary",
+            f"{draft.name} proposes only {other.draft_vocab_size:,} of {other.num_tokens:,} tokens "
+            "(draft_vocab_size): our own engine alone reads such weights",
+            "take a draft model with all tokens; beside a target with drafters inside, leave out "
+            '[self_speculation] mode = "draft_model", and our engine serves the draft',
+        )
     if draft.translation is not None:
         yield from _check_translation(pair, draft, differs=differs)
         return

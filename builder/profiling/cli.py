@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -70,7 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=f"default: {PROFILE} in the repository's {ORCHESTRATOR}, whose control_profile is set",
+        help=f"default: {PROFILE} beside the config.pbtxt of the model in which the controller "
+        f"runs, whose control_profile is set: {ORCHESTRATOR}, or a target with drafters inside",
     )
     _add_server(parser)
 
@@ -98,9 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _profile(arguments: argparse.Namespace) -> None:
-    model: Path = arguments.model_repository / ORCHESTRATOR
-    settings, loads = _settings(model), sorted(set(arguments.streams))
-    _check(arguments, settings, loads)
+    repository: Path = arguments.model_repository
+    settings, loads = _settings(repository / ORCHESTRATOR), sorted(set(arguments.streams))
+    model = repository / _steering_model(settings)
+    _check_parameters(parameters_of(model), model)
+    _check(arguments, settings, loads, model / CONFIG)
     prompts, choices = prompts_of(arguments.prompts), choices_of(settings)
     output: Path = arguments.output or model / PROFILE
     # The output file is made before minutes of measuring, so that a bad path fails at once.
@@ -127,26 +130,45 @@ def _server(
     if arguments.server is not None:
         return nullcontext(MeasuredServer(arguments.server, arguments.state))
     print("profile: starting a server over a copy of the repository", file=sys.stderr)
-    return started_server(arguments.model_repository, settings.admission.inflight_limit, scratch)
+    steering, limit = _steering_model(settings), settings.admission.inflight_limit
+    return started_server(arguments.model_repository, steering, limit, scratch)
 
 
-def _settings(model: Path) -> OrchestratorSettings:
-    """Return the orchestrator's settings. Raises BuildError if it takes no profile."""
-    known = parameters_of(model)
+def _steering_model(settings: OrchestratorSettings) -> str:
+    """Return the model in which the controller runs."""
+    engines = settings.engines
+    return engines.target if engines.has_drafters_inside else ORCHESTRATOR
+
+
+def _check_parameters(known: Mapping[str, str], model: Path) -> None:
+    """Raise BuildError for a model of an earlier release, which takes no profile."""
     if "control_profile" not in known:
         raise BuildError(
             f"{model} has no parameter control_profile: add the line that "
             "model_repository/specdec/config.pbtxt of this release has, or render it again"
         )
+
+
+def _settings(model: Path) -> OrchestratorSettings:
+    """Return the orchestrator's settings. Raises BuildError if it takes no profile."""
+    known = parameters_of(model)
+    _check_parameters(known, model)
     parameters = {name: {"string_value": value} for name, value in known.items()}
     return read_parameters(
         OrchestratorSettings, own_config({"name": model.name, "parameters": parameters})
     )
 
 
-def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads: list[int]) -> None:
-    """Raise BuildError for settings, loads or options that cannot be measured."""
-    config: Path = arguments.model_repository / ORCHESTRATOR / CONFIG
+def _check(
+    arguments: argparse.Namespace,
+    settings: OrchestratorSettings,
+    loads: Sequence[int],
+    config: Path,
+) -> None:
+    """Raise BuildError for settings, loads or options that cannot be measured.
+
+    `config` is the file whose control_profile is set without an --output.
+    """
     if settings.engines.is_llmapi or not settings.engines.max_draft_len:
         raise BuildError("the engine takes no drafts: a controller has nothing to choose")
     limit = settings.admission.inflight_limit
@@ -157,11 +179,6 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
         )
     if arguments.output is None and not os.access(config, os.W_OK):
         raise BuildError(f"{config} cannot be written; name an --output")
-    if settings.engines.has_drafters_inside and arguments.server is None:
-        raise BuildError(
-            f"the controller runs in {settings.engines.target}: start the server with a "
-            "control_state_file there, and give --server, --state and --output"
-        )
     if arguments.server is None:
         manifest = load_manifest(arguments.model_repository)
         if arguments.state is not None:

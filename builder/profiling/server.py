@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,46 +35,47 @@ class MeasuredServer:
 
 @contextmanager
 def started_server(
-    repository: Path, inflight_limit: int, scratch: Path
+    repository: Path, steering: str, inflight_limit: int, scratch: Path
 ) -> Iterator[MeasuredServer]:
     """Start a server over a copy of `repository`, with the same engines, and yield it.
 
-    The copy and the server's state are in the folder `scratch`. The state is complete once the
-    server has stopped, at the end of the block.
+    `steering` is the model in which the controller runs: the orchestrator, or a target with
+    drafters inside. The copy and the server's state are in the folder `scratch`. The state is
+    complete once the server has stopped, at the end of the block.
     """
     copy, state = scratch / "repository", scratch / STATE
-    _link(repository, copy)
-    set_parameters(
-        copy / ORCHESTRATOR,
-        speculation="auto",
-        speculation_schedule="",
-        control_share=PLAIN_SHARE,
-        control_state_file=str(state),
-        control_profile="",
-        prompt_log_dir="",
-    )
+    changed = {ORCHESTRATOR, steering}
+    _link(repository, copy, changed)
+    for model in changed:
+        set_parameters(
+            copy / model, speculation="auto", speculation_schedule="", control_share=PLAIN_SHARE
+        )
+    set_parameters(copy / ORCHESTRATOR, prompt_log_dir="")
+    set_parameters(copy / steering, control_state_file=str(state), control_profile="")
     with TritonServer(
         copy, inflight_limit=inflight_limit, ready_timeout_s=READY_TIMEOUT_S
     ) as server:
         yield MeasuredServer(server.grpc_url, state)
 
 
-def _link(repository: Path, copy: Path) -> None:
-    """Link the models of `repository` into `copy`; the orchestrator's config.pbtxt is copied.
+def _link(repository: Path, copy: Path, changed: Collection[str]) -> None:
+    """Link the models of `repository` into `copy`; those in `changed` get a config.pbtxt to change.
 
-    Other orchestrators are left out, because another server may be writing their files.
+    Other models with a controller are left out, because another server may be writing their files.
     """
-    (copy / ORCHESTRATOR).mkdir(parents=True)
+    copy.mkdir()
     for entry in repository.iterdir():
         config = entry / CONFIG
-        is_another = config.exists() and "control_state_file" in config.read_text("utf-8")
-        if entry.name != ORCHESTRATOR and not is_another:
+        has_controller = config.exists() and "control_state_file" in config.read_text("utf-8")
+        if entry.name not in changed and not has_controller:
             (copy / entry.name).symlink_to(entry.resolve())
-    for entry in (repository / ORCHESTRATOR).iterdir():
-        if entry.name == CONFIG:
-            (copy / ORCHESTRATOR / CONFIG).write_text(entry.read_text("utf-8"), "utf-8")
-        else:
-            (copy / ORCHESTRATOR / entry.name).symlink_to(entry.resolve())
+    for model in changed:
+        (copy / model).mkdir()
+        for entry in (repository / model).iterdir():
+            if entry.name == CONFIG:
+                (copy / model / CONFIG).write_text(entry.read_text("utf-8"), "utf-8")
+            else:
+                (copy / model / entry.name).symlink_to(entry.resolve())
 
 
 def wait_for_save(state: Path) -> None:

@@ -14,10 +14,10 @@ from specdec.builder.description import (
     EngineDescription,
     PairDescription,
 )
+from specdec.settings.control import ControlPlaneSettings
 from specdec.settings.drafters import DrafterSettings
 from specdec.settings.parameters import parameter_names
 from specdec.steering.modes import OFF_MODE
-from specdec.steering.settings import ControlSettings
 
 
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
@@ -39,6 +39,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         parameters["engine_kind"] = "llmapi"
     if pair.has_drafters_inside:
         parameters["engine_kind"] = "drafters_inside"
+        parameters["head_tree_num_draft_tokens"] = "0"
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
     if pair.speculates_inside:
@@ -65,7 +66,7 @@ def shared_parameters(values: Mapping[str, str]) -> dict[str, str]:
 
     `values` are those of `specdec` by name.
     """
-    names = (*parameter_names(DrafterSettings), *parameter_names(ControlSettings))
+    names = (*parameter_names(DrafterSettings), *parameter_names(ControlPlaneSettings))
     return {name: values[name] for name in names if name in values}
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from specdec.drafting.names import LOOKUP, PREDICTION, SUFFIX
 from specdec.loadtest.evaluate.findings import MIN_COMPARED, Finding
 from specdec.loadtest.evaluate.probe import Probe
 from specdec.loadtest.kit.answers import Measurement, counts_of
@@ -22,6 +23,9 @@ GUIDE_DEPLOY, GUIDE_SKIP = 0.6, 0.5
 
 OUR_RULE = "the 95 % interval of the measured gain is above 1 (do not deploy: below 1)"
 GUIDE_RULE = f"accepted ÷ drafted above {GUIDE_DEPLOY} (do not deploy: below {GUIDE_SKIP})"
+
+COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)
+"""Drafters without training, which copy from earlier text."""
 
 LOW_RATE = GUIDE_SKIP
 """Accepted ÷ drafted below which likely causes are named."""
@@ -108,16 +112,23 @@ def _by_position(finding: Finding) -> str | None:
     if len(alphas) < 2:
         return None
     first, later = alphas[0], statistics.fmean(alphas[1:])
+    copies = finding.drafter in COPY_DRAFTERS
     if later < FALLING * first:
+        remedy = "" if copies else ", or a draft that was trained on its own continuations"
         return (
-            f"later draft tokens fall off (first {first:.2f}, later {later:.2f}): a smaller k, or "
-            "a draft that was trained on its own continuations"
+            f"later draft tokens fall off (first {first:.2f}, later {later:.2f}): a smaller k"
+            f"{remedy}"
         )
     if first < LOW_FIRST:
+        reason = (
+            "the answers repeat little of the text that it copies from"
+            if copies
+            else "the drafter was not trained on such text, or its chat template differs from the "
+            "target's"
+        )
         return (
             f"already the first draft token is rarely accepted ({first:.2f}, later {later:.2f}): "
-            "the drafter was not trained on such text, or its chat template differs from the "
-            "target's"
+            f"{reason}"
         )
     return None
 
@@ -129,10 +140,9 @@ def _against_others(finding: Finding, others: Sequence[Finding]) -> str | None:
     elsewhere, here = statistics.fmean(known), finding.alpha
     if here.high >= elsewhere or here.middle >= FALLING * elsewhere:
         return None
-    return (
-        f"the task: α̂ is {elsewhere:.2f} on the other domains, {here.middle:.2f} here: the drafter "
-        "was trained less on such text"
-    )
+    copies = finding.drafter in COPY_DRAFTERS
+    reason = "answers repeat less" if copies else "the drafter was trained less on such text"
+    return f"the task: α̂ is {elsewhere:.2f} on the other domains, {here.middle:.2f} here: {reason}"
 
 
 def _by_length(measured: Sequence[Measurement], num_tokens: Mapping[str, int]) -> str | None:

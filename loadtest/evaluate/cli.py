@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from specdec.clients import GrpcClient, SpecdecError
+from specdec.drafting.names import AUTO
 from specdec.folders import default_model_repository
 from specdec.launch.installation import LaunchError
 from specdec.launch.triton_server import TritonServer
@@ -16,8 +17,9 @@ from specdec.loadtest.arguments import positive
 from specdec.loadtest.evaluate.advice import Advice, advise
 from specdec.loadtest.evaluate.asking import ask_all
 from specdec.loadtest.evaluate.costs import round_costs
-from specdec.loadtest.evaluate.domains import AUTO, DomainPrompt, load_domain_prompts
+from specdec.loadtest.evaluate.domains import BY_RULES, DomainPrompt, load_domain_prompts
 from specdec.loadtest.evaluate.findings import ALL, Finding, find
+from specdec.loadtest.evaluate.offered import worth_comparing
 from specdec.loadtest.evaluate.picture import plot_findings
 from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import facts, report
@@ -27,9 +29,6 @@ from specdec.loadtest.kit.asking import RequestSettings
 from specdec.loadtest.kit.options import add_case, add_max_tokens
 from specdec.loadtest.kit.results import command_line, conditions, write_result
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
-
-SERVED = "auto"
-"""The drafter whose k the server chooses."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,9 +40,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     settings = RequestSettings(arguments.max_tokens, arguments.case, arguments.seed)
-    arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
     try:
-        found, num_tokens = _measure(arguments, prompts, arms, settings)
+        arms, found, num_tokens = _measure(arguments, prompts, settings)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -76,21 +74,25 @@ def main(argv: list[str]) -> int:
 def _measure(
     arguments: argparse.Namespace,
     prompts: Sequence[DomainPrompt],
-    arms: Mapping[str, Sequence[str]],
     settings: RequestSettings,
-) -> tuple[list[Measurement], dict[str, int]]:
-    """Ask everything; return the answers, and the prompts' tokens by prompt id."""
-    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
+) -> tuple[dict[str, list[str]], list[Measurement], dict[str, int]]:
+    """Ask everything; return the arms of each drafter, the answers, and the prompts' tokens by id.
+
+    Raises SpecdecError if a request fails.
+    """
     with ExitStack() as stack:
         url = arguments.server
         if url is None:
             url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
         client = stack.enter_context(GrpcClient(url))
-        return ask_all(client, prompts, every_arm, settings)
+        drafters = arguments.drafters or worth_comparing(url)
+        arms = {name: _arms_of(name, arguments.k) for name in drafters}
+        every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
+        return arms, *ask_all(client, prompts, every_arm, settings)
 
 
 def _arms_of(drafter: str, lengths: Sequence[int]) -> list[str]:
-    return [drafter] if drafter == SERVED else [f"{drafter}:{k}" for k in lengths]
+    return [drafter] if drafter == AUTO else [f"{drafter}:{k}" for k in lengths]
 
 
 def _advice(
@@ -138,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--by",
         metavar="COLUMN",
-        help=f"the field with the domain (default: task, or category); {AUTO}: by rules",
+        help=f"the field with the domain (default: task, or category); {BY_RULES}: by rules",
     )
     parser.add_argument(
         "--server", metavar="HOST:PORT", help="a running server's gRPC port; else one is started"
@@ -146,9 +148,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--drafters",
         nargs="+",
-        default=["draft", SERVED],
         metavar="NAME",
-        help="default: draft auto; `auto` chooses its own k",
+        help="default: the server's draft model, else its head, else lookup; and auto, which "
+        "chooses its own k",
     )
     parser.add_argument(
         "--k",

@@ -10,7 +10,7 @@ from typing import Any
 
 from specdec.tasks.classify import classify
 
-AUTO = "auto"
+BY_RULES = "auto"
 """The `column` for domains by the rules that classify requests without a task."""
 UNKNOWN = "other"
 COLUMNS = ("task", "category")
@@ -68,7 +68,7 @@ def _messages(fields: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
 def _domain(
     fields: Mapping[str, Any], messages: tuple[Mapping[str, str], ...], column: str | None
 ) -> str:
-    if column == AUTO:
+    if column == BY_RULES:
         return classify(messages[-1]["content"]) or UNKNOWN
     known = [column] if column else [name for name in COLUMNS if name in fields]
     if not known or known[0] not in fields:

@@ -151,9 +151,10 @@ def test_bad_words_and_min_tokens_apply(client, engine):
     """vLLM takes both."""
     if engine != "vllm":
         pytest.skip("the Torch sampler has no bad words")
-    sampled = {"temperature": 0.8, "seed": 7, "drafter": "none"}
-    assert "fox" in client.generate(request(**sampled)).text
-    assert "fox" not in client.generate(request(**sampled, bad_words=["fox"])).text
+    seeds = [{"temperature": 0.5, "seed": seed, "drafter": "none"} for seed in range(4)]
+    assert any("fox" in client.generate(request(**each)).text for each in seeds)
+    for each in seeds:
+        assert "fox" not in client.generate(request(**each, bad_words=["fox"])).text
     assert len(client.generate(request(min_tokens=40)).token_ids) >= 40
 
 
@@ -166,7 +167,6 @@ def test_bad_words_and_min_tokens_apply(client, engine):
         ({"repetition_penalty": 1.2}, "repetition_penalty", ("llmapi",)),
         ({"verification": "block"}, "block", ("vllm", "llmapi")),
         ({"drafter": "vote"}, "vote", ("vllm", "llmapi")),
-        ({"drafter": "eagle3_tree"}, "eagle3_tree", ("vllm",)),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, name, engines):

@@ -97,13 +97,15 @@ class DrafterId:
         return self.kind in (HEAD, HEAD_TREE)
 
 
-def drafter_ids(configured: Mapping[DrafterKind, Sequence[str]]) -> tuple[DrafterId, ...]:
+def drafter_ids(
+    configured: Mapping[DrafterKind, Sequence[str]], *, has_trees: bool = True
+) -> tuple[DrafterId, ...]:
     """Return all drafters in the order of their numbers.
 
-    `configured` has the names of the draft models, the heads and the scripted drafters. Each head
-    also has a drafter of trees, named after it.
+    `configured` has the names of the draft models, the heads and the scripted drafters. With
+    `has_trees`, each head also has a drafter of trees, named after it.
     """
-    head_of = {name + TREE_SUFFIX: name for name in configured[HEAD]}
+    head_of = {name + TREE_SUFFIX: name for name in configured[HEAD] if has_trees}
     named = {**configured, HEAD_TREE: tuple(head_of)}
     names = (
         (name, kind)

@@ -33,8 +33,9 @@ class DrafterSettings:
     """Draft tokens of a draft model in a round if neither request nor controller decides."""
     head_num_draft_tokens: int = parameter(3, minimum=1)
     """Draft tokens of the head's chain in a round if neither request nor controller decides."""
-    head_tree_num_draft_tokens: int = parameter(8, minimum=1)
-    """Draft tokens of the head's tree in a round, unless the request decides."""
+    head_tree_num_draft_tokens: int = parameter(8, minimum=0)
+    """Draft tokens of the head's tree in a round, unless the request decides; 0 for a target that
+    verifies no trees."""
     lookup_num_draft_tokens: int = parameter(7, minimum=0)
     """Draft tokens of copy and scripted drafters in a round, unless the request decides. They cost
     no pass."""
@@ -71,7 +72,7 @@ class DrafterSettings:
 
     @property
     def head_trees(self) -> tuple[str, ...]:
-        """Drafter name of the head's trees; empty without a head."""
+        """Drafter name of the head's trees; empty without a head or without trees."""
         return tuple(each.name for each in self.ids if each.head)
 
     @property
@@ -82,7 +83,8 @@ class DrafterSettings:
                 registry.DRAFT_MODEL: self.draft_models,
                 registry.HEAD: self.heads,
                 registry.SCRIPTED: tuple(self.scripts),
-            }
+            },
+            has_trees=self.head_tree_num_draft_tokens > 0,
         )
 
     @property

@@ -58,6 +58,11 @@ class VllmModelSettings(BatchEngineSettings):
                 "vllm_drafter and target_head_name belong together; given "
                 f"{self.vllm_drafter!r} and {self.drafters.head!r}"
             )
+        if self.drafters.head_trees:
+            raise ConfigurationError(
+                "vLLM verifies no trees; head_tree_num_draft_tokens must "
+                f"be 0, given {self.drafters.head_tree_num_draft_tokens}"
+            )
         one_only = ONE_ONLY if self.max_draft_len else ()
         check_arguments("vllm_engine_args", self.engine_args, OUR_ARGUMENTS, one_only)
         if self.max_draft_len == 0 and self.vllm_drafter:

@@ -21,7 +21,11 @@ PARAMETERS = {
     "draft_budget_ms": "1000",
     "control_share": "0",
 }
-HEAD = {"vllm_drafter": "eagle3", "target_head_name": "eagle3"}
+HEAD = {
+    "vllm_drafter": "eagle3",
+    "target_head_name": "eagle3",
+    "head_tree_num_draft_tokens": "0",
+}
 
 
 class Server:

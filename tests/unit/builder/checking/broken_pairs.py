@@ -31,7 +31,7 @@ WORDS = ("fox", "def", "three", "user", "2024")
 
 A70, A8, TWO = "llama31_70b_8b", "llama31_8b_1b", "qwen25_14b_two_drafts"
 SMALL, HEAD, LOOKUP, TINY = "llama31_70b_1b", "llama31_8b_eagle3", "llama31_8b_lookup", "tiny"
-CPU = "smollm2_135m"
+CPU, VLLM = "smollm2_135m", "smollm2_135m_vllm"
 
 TINY_SHAPE = {
     "family": "tiny",
@@ -129,6 +129,11 @@ BROKEN = (
     Broken(A8, "a draft with a reserved name", {"drafts.lookup": {
         "model": "X", "licence": "-", "shape": "Llama-3.2-1B", "placement": {"devices": [0]}}},
            "draft_name", ("cannot be named 'lookup'", "requests would mean something else")),
+    Broken(VLLM, "a draft with fewer tokens inside vLLM", {
+        "drafts.draft": {"model": "X", "licence": "-", "shape": "SmolLM2-135M-draft"},
+        "self_speculation": {"mode": "draft_model", "num_draft_tokens": 3},
+        "speculation.drafters": ["lookup", "draft_model"]}, "reduced_vocabulary",
+           ("draft proposes only 8,192 of 49,152 tokens", "our engine serves the draft")),
     # Devices.
     Broken(A70, "three GPUs for four ranks", {"target.placement.devices": [0, 1, 2]}, "devices",
            ("tensor_parallel × pipeline_parallel = 4 GPUs; 3 given",)),

@@ -10,6 +10,8 @@ import pytest
 
 from specdec.builder import cli
 from specdec.builder.config_file import parameters_of, set_parameters
+from specdec.builder.description import load_description
+from specdec.builder.description.loading import pair_file
 from specdec.builder.errors import BuildError
 from specdec.builder.profiling import server
 from specdec.builder.profiling.load import (
@@ -22,8 +24,10 @@ from specdec.builder.profiling.load import (
 )
 from specdec.builder.profiling.report import report
 from specdec.builder.prompt_files import FilePrompt
+from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.deployment.machine import machine
 from specdec.deployment.manifest import MANIFEST_FILE, Manifest
+from specdec.launch.installation import LaunchError
 from specdec.steering.controller import Controller
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
@@ -168,12 +172,41 @@ def test_served_copy_does_not_write_into_the_original(tmp_path):
     repository = repository_at(tmp_path / "models")
     (repository / "specdec" / "checkpoints").mkdir()
     (repository / "specdec" / "config.pbtxt").chmod(0o444)
-    server._link(repository, tmp_path / "copy")
+    server._link(repository, tmp_path / "copy", {"specdec"})
 
     assert {each.name for each in (tmp_path / "copy").iterdir()} == {"specdec", "target"}
     assert (tmp_path / "copy" / "specdec" / "checkpoints").is_symlink()
     set_parameters(tmp_path / "copy" / "specdec", control_share="0.5")
     assert parameters_of(repository / "specdec")["control_share"] == "0.01"
+
+
+def test_controller_inside_the_target_is_measured_there(tmp_path, monkeypatch):
+    """The target gets a configuration of its own: the share of plain steps, and the state file."""
+    repository = tmp_path / "models"
+    options = RenderOptions(repository)
+    pair = "smollm2_135m_vllm"
+    render(load_description(pair), pair_file(pair), repository, options)
+    seen = {}
+
+    class Server:
+        def __init__(self, copy, **_):
+            seen["target"] = parameters_of(copy / "target")
+            seen["specdec"] = parameters_of(copy / "specdec")
+            seen["weights"] = (copy / "target" / "1").is_symlink()
+
+        def __enter__(self):
+            raise LaunchError("started")
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(server, "TritonServer", Server)
+    assert cli.main(["profile", "--model-repository", str(repository)]) == 1
+    assert seen["weights"]
+    assert seen["target"]["control_state_file"]
+    assert not seen["specdec"]["control_state_file"]
+    assert seen["target"]["control_share"] == seen["specdec"]["control_share"] == "0.5"
+    assert parameters_of(repository / "target")["control_share"] == "0.01"
 
 
 @pytest.mark.parametrize(
