@@ -76,8 +76,8 @@ gpu: ## run tests and measurements on a GPU (MINUTES=8); REHEARSE=1 in miniature
 	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu run --minutes $(MINUTES)
 endif
 
-gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
-	$(BIN)/python -m specdec.loadtest.gpu pack --python $(PACK_PYTHON)
+gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON; ENGINE=vllm with vLLM)
+	$(BIN)/python -m specdec.loadtest.gpu pack --python $(PACK_PYTHON) $(if $(filter vllm,$(ENGINE)),--vllm)
 
 gpu-collect: setup ## merge the results of a GPU run (FROM=folder)
 	$(BIN)/python -m specdec.loadtest.gpu collect $(FROM)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from specdec.folders import CHECKOUT
-from specdec.loadtest.gpu.folders import GpuFolders, home
+from specdec.loadtest.gpu.folders import GpuFolders, has_vllm, home
 from specdec.loadtest.gpu.identity import gpu_name, identify
 from specdec.loadtest.gpu.running import RECORDS, Runner, RunOptions
 from specdec.loadtest.gpu.step_list import STEPS
@@ -57,7 +57,8 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     seconds = 60 * arguments.minutes - (time.monotonic() - start_s)
     options = RunOptions(out.absolute(), seconds, is_rehearsal=False)
-    return 0 if Runner(options, folders, identity, known).run(STEPS) else 1
+    steps = [step for step in STEPS if not step.needs_vllm or has_vllm(is_rehearsal=False)]
+    return 0 if Runner(options, folders, identity, known).run(steps) else 1
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
@@ -71,6 +72,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
     folder = (BUILD / kind).absolute()
     folders = GpuFolders(folder / "home")
     steps = [step for step in STEPS if step.is_quick or not arguments.quick]
+    steps = [step for step in steps if not step.needs_vllm or has_vllm(is_rehearsal=True)]
     if not arguments.quick and not is_set_up(folders):
         archive = arguments.archive or folder / "archive"
         if not arguments.archive:
@@ -110,6 +112,7 @@ def _pack(arguments: argparse.Namespace) -> int:
             interpreter=arguments.python,
             model_repository=MODEL_REPOSITORY,
             questions=arguments.questions,
+            with_vllm=arguments.vllm,
         )
     except PackingError as error:
         print(f"gpu pack: {error}", file=sys.stderr)
@@ -160,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("--python", default="python3.12", help="a Python of the machine's version")
     pack.add_argument(
         "--questions", type=Path, nargs="*", default=[], help="prompts that must not be trained on"
+    )
+    pack.add_argument(
+        "--vllm", action="store_true", help="pack vLLM too, for the step served_inside"
     )
     collect = commands.add_parser("collect", help="merge results")
     collect.add_argument("folder", type=Path, help="folder of the results to merge")

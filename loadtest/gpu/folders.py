@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.folders import CHECKOUT
+
 HOME_VARIABLE = "SPECDEC_GPU_HOME"
 DEFAULT_HOME = Path("~/.cache/specdec/gpu")
 
@@ -13,6 +15,23 @@ DEFAULT_HOME = Path("~/.cache/specdec/gpu")
 def home() -> Path:
     """Return the folder for everything that a GPU run unpacks and keeps."""
     return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().absolute()
+
+
+def vllm_python(*, is_rehearsal: bool) -> Path:
+    """Return the Python of the environment with vLLM, which may not exist.
+
+    On a GPU it is the serving environment, in a rehearsal that of vLLM's CPU build.
+    """
+    if is_rehearsal:
+        return CHECKOUT / ".venv-vllm" / "bin" / "python"
+    return GpuFolders(home()).python
+
+
+def has_vllm(*, is_rehearsal: bool) -> bool:
+    """Tell whether vLLM is in that environment."""
+    if is_rehearsal:
+        return vllm_python(is_rehearsal=True).exists()
+    return (GpuFolders(home()).site / "vllm").is_dir()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ A transfer holds 64 MiB, and a checkout without weights takes 5 MB of them.
 """
 PACKAGES = ("numpy", "tritonclient", "python-rapidjson", "gguf")
 """Packages that the machine lacks or has in an unsuitable version; packed in our versions."""
+VLLM_REQUIREMENTS = Path(__file__).with_name("vllm.txt")
+"""vLLM's release for the machine's PyTorch, and what it needs."""
 _LIBRARY_OF = """
 import sys, sysconfig
 name = sysconfig.get_config_var("INSTSONAME")
@@ -83,13 +85,15 @@ def pack_all(
     interpreter: str,
     model_repository: Path,
     questions: Sequence[Path] = (),
+    with_vllm: bool = False,
     for_rehearsal: bool = False,
 ) -> Index:
     """Pack server, packages, weights and training prompts into an archive in `out`.
 
     `model_repository` must have been filled by `make setup`. `questions` are files of prompts that
-    must not be trained on. An archive for a rehearsal is packed fast, with few prompts. Raises
-    PackingError or BuildError if something to be packed is missing or cannot be downloaded.
+    must not be trained on. `with_vllm` adds vLLM. An archive for a rehearsal is packed fast, with
+    few prompts. Raises PackingError or BuildError if something to be packed is missing or cannot be
+    downloaded.
     """
     python, pair = MachinePython.ask(interpreter), load_pair()
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as scratch:
@@ -97,11 +101,13 @@ def pack_all(
         members = {
             "server": _server(python),
             "python": _library(python, work),
-            "packages": _packages(python, work / "site"),
+            "packages": _packages(python, own_packages(), work / "packages"),
             "target": _target(pair, model_repository / "target" / WEIGHTS),
             "stored": _stored(pair),
             "training": _training(work / "training", questions, few=for_rehearsal),
         }
+        if with_vllm:
+            members["vllm"] = _packages(python, vllm_packages(), work / "vllm")
         return pack(
             members,
             out,
@@ -139,10 +145,23 @@ def _library(python: MachinePython, work: Path) -> Files:
     return {f"lib/{library.name}": library}
 
 
-def _packages(python: MachinePython, site: Path) -> Files:
-    """Download the wheels for the machine's Python and unpack them as an installer would."""
-    wheels = CHECKOUT / ".cache" / "gpu-wheels" / python.version
-    wanted = [f"{name}=={version(name)}" for name in PACKAGES]
+def own_packages() -> list[str]:
+    """Return PACKAGES with the versions that are installed here."""
+    return [f"{name}=={version(name)}" for name in PACKAGES]
+
+
+def vllm_packages() -> list[str]:
+    """Return vLLM and the packages that it needs beside those of the machine, with versions."""
+    lines = VLLM_REQUIREMENTS.read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _packages(python: MachinePython, wanted: Sequence[str], site: Path) -> Files:
+    """Download wheels for the machine's Python and unpack them in `site`, as an installer would.
+
+    `wanted` are names with versions.
+    """
+    wheels = CHECKOUT / ".cache" / "gpu-wheels" / python.version / site.name
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", "--python-version", python.version]
     command += ["--dest", str(wheels), *wanted]

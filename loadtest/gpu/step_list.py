@@ -23,6 +23,8 @@ class Step:
     """Time limit in a rehearsal on two cores, in seconds."""
     needs_archive: bool = False
     """True to run in the serving environment; other steps run in the machine's own Python."""
+    needs_vllm: bool = False
+    """True to run only if vLLM has been packed."""
     is_quick: bool = False
     """True for the part of the rehearsal that continuous integration runs."""
 
@@ -31,6 +33,7 @@ STEPS = (
     Step("device_tests", 120, 40, 60, is_quick=True),
     Step("served_exact", 140, 80, 90, needs_archive=True),
     Step("served_load", 140, 90, 75, needs_archive=True),
+    Step("served_inside", 480, 240, 400, needs_archive=True, needs_vllm=True),
     Step("engine_limits", 150, 50, 40, is_quick=True),
     Step("exact_rows", 60, 25, 25, is_quick=True),
     Step("cores", 100, 60, 90, needs_archive=True),

@@ -52,7 +52,7 @@ class DirectTarget:
             SamplingParams(**settings.case.fields(settings.seed)),
             len(prompt.token_ids),
             wants_log_probs=wants_log_probs,
-            has_shared_sampler=True,
+            takes_our_inputs=True,
         )
         context = np.asarray(prompt.token_ids, dtype=np.int32)
         call = Call(context, settings.max_tokens, prompt.end_id, streaming=True)

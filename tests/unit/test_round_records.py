@@ -1,5 +1,8 @@
 """Tests of the rounds that travel beside an engine's tokens."""
 
+import itertools
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +24,12 @@ RECORDS = st.builds(
 )
 
 
+def in_place(rounds):
+    """Return the records, each with the number of tokens before it."""
+    firsts = itertools.accumulate((each.num_tokens for each in rounds), initial=0)
+    return [replace(each, first=first) for each, first in zip(rounds, firsts, strict=False)]
+
+
 @given(st.lists(RECORDS, max_size=6), st.sampled_from([None, {"choice": None}]))
 def test_report_is_read_as_it_was_written(rounds, task):
     """The JSON text loses nothing."""
@@ -32,7 +41,7 @@ def test_report_is_read_as_it_was_written(rounds, task):
 def test_rounds_cover_exactly_the_tokens_that_came(rounds, data):
     """Rounds are taken whole, in order; the last one may be cut, or stand for unknown ones."""
     unread = UnreadRounds()
-    for each in rounds:
+    for each in in_place(rounds):
         unread.add(each)
     num_tokens = data.draw(st.integers(0, sum(each.num_tokens for each in rounds) + 3))
     taken = unread.take(range(num_tokens), ended=False)
@@ -43,11 +52,29 @@ def test_rounds_cover_exactly_the_tokens_that_came(rounds, data):
     ]
 
 
+@given(st.lists(st.tuples(RECORDS, st.booleans()), max_size=8), st.data())
+def test_lost_records_shift_no_other_round(rounds, data):
+    """Tokens whose record is lost count as the target's own; all other rounds keep their place."""
+    records = in_place([record for record, _ in rounds])
+    kept = [record for record, (_, is_lost) in zip(records, rounds, strict=True) if not is_lost]
+    unread, taken, num_taken = UnreadRounds(), [], 0
+    for each in kept:
+        unread.add(each)
+    for each in records:
+        if data.draw(st.booleans()):
+            end = each.first + each.num_tokens
+            taken += unread.take(range(end - num_taken), ended=False)
+            num_taken = end
+    assert sum(each.num_tokens for each in taken) == num_taken
+    drafted = [each for each in taken if each.drafter]
+    assert drafted == [each for each in kept if each.first < num_taken]
+
+
 def test_round_with_only_the_end_token_is_not_lost():
     """It comes with the tokens before it, or alone."""
     unread = UnreadRounds()
     unread.add(RoundRecord(2, 3, "lookup", (1,)))
-    unread.add(RoundRecord(0, 3, "lookup"))
+    unread.add(RoundRecord(0, 3, "lookup", first=2))
     assert [each.num_tokens for each in unread.take((5, 6), ended=True)] == [2, 0]
     assert unread.take((), ended=False) == ()
 

@@ -30,10 +30,12 @@ class RoundRecord:
     """Whether the target then generated its end token, which is not counted."""
     target_s: float | None = None
     """Seconds that the step took apart from `draft_s`; None if the engine does not say."""
+    first: int = 0
+    """Tokens of the answer before the round."""
 
     @classmethod
-    def of(cls, confirmed: Round) -> RoundRecord:
-        """Return the record of a round."""
+    def of(cls, confirmed: Round, first: int = 0) -> RoundRecord:
+        """Return the record of a round that comes after the answer's `first` tokens."""
         return cls(
             len(confirmed.tokens),
             confirmed.num_draft_tokens,
@@ -42,6 +44,7 @@ class RoundRecord:
             confirmed.draft_s,
             confirmed.ended,
             confirmed.target_s,
+            first,
         )
 
     def cut(self, num_tokens: int) -> RoundRecord:
@@ -61,6 +64,7 @@ class RoundRecord:
             round(self.draft_s, 6),
             self.ended,
             None if self.target_s is None else round(self.target_s, 6),
+            self.first,
         ]
 
     @classmethod
@@ -141,10 +145,11 @@ class Rounds(Protocol):
 
 
 class UnreadRounds:
-    """The rounds of one request whose tokens have not come yet."""
+    """The rounds of one request whose tokens have not come yet; some records may be lost."""
 
     def __init__(self) -> None:
         self._records: deque[RoundRecord] = deque()
+        self._num_tokens = 0
 
     def add(self, record: RoundRecord) -> None:
         """Take the record of the next round."""
@@ -155,14 +160,27 @@ class UnreadRounds:
 
         A round is cut if it has more tokens: an engine may end an answer within a round.
         """
-        num_tokens = len(tokens)
+        end = self._num_tokens + len(tokens)
         taken: list[RoundRecord] = []
-        while self._records and (num_tokens or not self._records[0].num_tokens):
-            taken.append(self._records.popleft().cut(num_tokens))
-            num_tokens -= taken[-1].num_tokens
-        if num_tokens:
-            taken.append(RoundRecord(num_tokens))
+        while (record := self._next(end)) is not None:
+            taken.append(record)
+            self._num_tokens += record.num_tokens
         return tuple(taken)
+
+    def _next(self, end: int) -> RoundRecord | None:
+        """Return the next round of the answer's tokens before `end`; None if there is none."""
+        while self._records and self._records[0].first < self._num_tokens:
+            self._records.popleft()
+        following = self._records[0] if self._records else None
+        num_tokens = end - self._num_tokens
+        if following is None or following.first > self._num_tokens:
+            num_unknown = num_tokens
+            if following is not None:
+                num_unknown = min(num_tokens, following.first - self._num_tokens)
+            return RoundRecord(num_unknown, first=self._num_tokens) if num_unknown else None
+        if num_tokens == 0 and following.num_tokens:
+            return None
+        return self._records.popleft().cut(num_tokens)
 
 
 class ExpectedRounds:

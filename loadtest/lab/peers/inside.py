@@ -12,17 +12,21 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from specdec.builder.config_file import parameters_of, set_parameters
-from specdec.builder.description import load_description
+from specdec.builder.description import PairDescription, load_description
 from specdec.builder.description.loading import pair_file
 from specdec.builder.rendering.repository import RenderOptions, render
+from specdec.builder.repository.weights import HEAD
 from specdec.launch.installation import LaunchError
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.options import add_numbers, add_prompt_options, bench_parser, finish
-from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, spread
+from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, checkpoint_of, spread
 from specdec.loadtest.lab.peers.catalogue import OURS, PEERS, Drafting, PeerArm
 from specdec.loadtest.lab.peers.inside_report import figures_and_tables
 from specdec.loadtest.lab.peers.measuring import Engine, PeerRun
@@ -37,6 +41,8 @@ from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 PAIR = "smollm2_135m_vllm"
 START_TIMEOUT_S = 400.0
 WARM_UP_TOKENS = 8
+MIN_MEMORY_GIB = 2.0
+"""GiB that must be left after the warm-up; engines grow by some 100 MiB while they are measured."""
 SETTLE_S = 1.2
 """vLLM's workers poll for one second after their last step."""
 OUR_ARMS = tuple(
@@ -64,13 +70,30 @@ def main(argv: list[str]) -> int:
     run = PeerRun(arguments.seed, SETTLE_S)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = Path(scratch) / "repository"
-        render(load_description(PAIR), pair_file(PAIR), repository, RenderOptions(repository))
+        pair = _pair(arguments.model_repository)
+        render(pair, pair_file(PAIR), repository, RenderOptions(repository))
         set_parameters(repository / "specdec", max_tenant_share="1")
+        if arguments.gpu_memory_share is not None:
+            share = json.dumps({"gpu_memory_utilization": arguments.gpu_memory_share})
+            set_parameters(repository / "target", kv_cache_gib="0", vllm_engine_args=share)
         _measure(run, arguments, repository, ours, theirs)
     facts, table = figures_and_tables(run, ours, theirs, arguments.streams)
     facts = {"max_tokens": arguments.max_tokens, **facts}
     faults = [f"{arm.label}: {reason}" for arm, reason in run.failures.items()]
     return finish(arguments, argv, facts, table, raw=run.measurements, faults=faults)
+
+
+def _pair(model_repository: Path) -> PairDescription:
+    """Return the pair with the weights of `model_repository`, so that nothing is downloaded."""
+    pair = load_description(PAIR)
+    assert pair.self_speculation is not None
+    return replace(
+        pair,
+        target=replace(pair.target, checkpoint=checkpoint_of(model_repository).resolve()),
+        self_speculation=replace(
+            pair.self_speculation, checkpoint=(model_repository / "target" / HEAD).resolve()
+        ),
+    )
 
 
 def _measure(
@@ -133,7 +156,18 @@ def _ask(run: PeerRun, arguments: argparse.Namespace, own: Path) -> None:
         names = [f"{num_streams:02}{number}" for number in range(1 + arguments.repeats)]
         unmeasured, *together = (salted(name, num_streams) for name in names)
         run.warm_up([unmeasured], most)
+        _check_memory()
         run.ask_all(num_streams, dict(zip(names[1:], together, strict=True)), most)
+
+
+def _check_memory() -> None:
+    """Raise PeerError if the engines leave so little memory that the machine reads its disk."""
+    left_gib = psutil.virtual_memory().available / 2**30
+    if left_gib < MIN_MEMORY_GIB:
+        raise PeerError(
+            f"{left_gib:.1f} GiB of memory are left, and {MIN_MEMORY_GIB:g} are needed: name fewer "
+            "arms (--vllm), each of which is a server"
+        )
 
 
 def vllm_command(
@@ -170,8 +204,13 @@ def vllm_command(
 
 
 def environment_of(python: Path, parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that make vLLM fast on a CPU, as for the peer `vllm`."""
-    peer = PEERS["vllm"]
+    """Return the environment variables of vLLM's server.
+
+    With a KV cache on the CPU they make vLLM fast there, as for the peer `vllm`.
+    """
+    peer, path = PEERS["vllm"], f"{python.parent}:{os.environ.get('PATH', '')}"
+    if parameters["kv_cache_gib"] == "0":
+        return {"HF_HUB_OFFLINE": "1", "PATH": path}
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     # The server has its engine in a process of its own, and may use its usual cache.
     left_out = {"VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CACHE_ROOT"}
@@ -185,7 +224,7 @@ def environment_of(python: Path, parameters: Mapping[str, str]) -> dict[str, str
         "VLLM_CPU_KVCACHE_SPACE": parameters["kv_cache_gib"],
         "LD_PRELOAD": str(python.parent.parent / (peer.preload or "")),
         "HF_HUB_OFFLINE": "1",
-        "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
+        "PATH": path,
     }
 
 
@@ -202,6 +241,12 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path(".venv-vllm/bin/python"),
         help="Python of the environment with vLLM (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gpu-memory-share",
+        type=float,
+        metavar="SHARE",
+        help="measure on a GPU; each engine gets this share of its memory (default: on the CPU)",
     )
     add_numbers(parser, "--streams", (1, 16, 48), "prompts at the same time")
     parser.add_argument(

@@ -51,7 +51,7 @@ class Generation:
         self._tokenizer = tokenizer
         ids = tokenizer._backend.encode(self._prompt_text).ids
         self._prompt = np.asarray(ids, dtype=np.int32)
-        sampling = Sampling(_params(values), len(ids), has_shared_sampler=True)
+        sampling = Sampling(_params(values), len(ids), takes_our_inputs=True)
         self._calls = LocalCalls(name, engine, name, sampling, None)
         self._is_aborted = threading.Event()
 

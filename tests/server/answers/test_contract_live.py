@@ -1,5 +1,7 @@
 """The engine models, called directly: as the orchestrator calls them, and with invalid calls."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from tests.server.support.live import Failure, ask_http, raw_client, tensor
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("torch", "compiled")
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled", "inside")
 
 PROMPT = list(range(500, 540))
 BOTH = ("output_ids", "sequence_length")
@@ -42,6 +45,7 @@ def expected(raw):
     return ids_of(response)
 
 
+@EVERY_ENGINE
 def test_one_call_is_one_response_of_the_documented_shape(raw, expected):
     """Without streaming, one final response has output_ids [1, 1, n] and sequence_length [1, 1].
 
@@ -56,6 +60,7 @@ def test_one_call_is_one_response_of_the_documented_shape(raw, expected):
     assert len(expected) == 12
 
 
+@EVERY_ENGINE
 def test_streaming_sends_only_new_tokens(raw, expected):
     """The responses of a stream, joined, are the answer in one piece; only the last is final."""
     responses = raw.infer("target", call(12, streaming=tensor(True)), outputs=BOTH)
@@ -66,6 +71,7 @@ def test_streaming_sends_only_new_tokens(raw, expected):
     assert responses[-1].is_final
 
 
+@EVERY_ENGINE
 @pytest.mark.parametrize("excluded", [None, False])
 def test_prompt_is_in_the_output_unless_excluded(server, raw, expected, excluded):
     """output_ids begins with the prompt unless the request, or else the model, excludes it.
@@ -228,6 +234,24 @@ def test_draft_engine_answers_several_contexts_in_one_call(raw):
 
 
 @pytest.mark.engines("torch")
+def test_stop_ends_a_call_with_several_contexts(raw):
+    """All its rows end early, with the tokens that they have."""
+    rows = {"row_lengths": tensor(20, 20), "end_id": tensor(-1)}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            raw.infer, "draft", call(6000, **rows), outputs=BOTH, request_id="rows"
+        )
+
+        def has_stopped():
+            raw.infer("draft", call(stop=tensor(True)), request_id="rows")
+            return running.done()
+
+        wait_for(has_stopped, 10)
+    (response,) = running.result()
+    assert all(count < 6000 for count in response.outputs["sequence_length"][0])
+
+
+@pytest.mark.engines("torch")
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -242,6 +266,7 @@ def test_wrong_rows_are_refused(raw, given, message):
         raw.infer("draft", call(**given), outputs=BOTH)
 
 
+@EVERY_ENGINE
 def test_stop_of_an_unknown_id_is_fine(raw):
     """A stop with an unknown id, as one that comes too late, gets an empty last response."""
     (response,) = raw.infer("target", call(stop=tensor(True)), request_id="nobody")
@@ -250,6 +275,7 @@ def test_stop_of_an_unknown_id_is_fine(raw):
     assert response.outputs == {}
 
 
+@EVERY_ENGINE
 def test_stop_ends_a_running_stream(raw):
     """A stop with the id of a running request ends it early, with a normal last response."""
     running = raw.stream(

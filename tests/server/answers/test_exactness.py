@@ -119,6 +119,7 @@ def test_answer_without_speculation_equals_the_target_called_directly(client, di
         assert answer.end.verification == "off"
 
 
+@EVERY_ENGINE
 def test_concurrent_requests_do_not_change_each_others_answers(client, direct):
     """Sixteen requests at a time, with several drafters or none, get the target's own tokens."""
     jobs = [

@@ -6,7 +6,9 @@ import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient
 
-EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled", "inside")
+BANS = pytest.mark.engines("torch", "compiled")
+"""The engines that ban words; the Torch sampler of TensorRT-LLM does not."""
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
 SHIP = {6325, 5575}
 """Tokens of "ship" and " ship"; " ships" is another word, with the token 7761."""
@@ -46,7 +48,7 @@ def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampl
     expect_no_change(client, sampling)
 
 
-@EVERY_ENGINE
+@BANS
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -115,7 +117,7 @@ def test_banned_text_never_appears_however_it_is_tokenized(client, temperature):
             assert on.token_ids == off.token_ids, drafter
 
 
-@EVERY_ENGINE
+@BANS
 def test_bans_hold_in_sampled_text(client):
     """Bans hold even if the draft model does not know of them, as with compiled engines."""
     bans = {"bad_words": ["ship"], "logit_bias": {28: 2.5, 30: -100}, "repetition_penalty": 1.2}
@@ -181,6 +183,7 @@ def test_tree_is_verified_by_rejection(client):
     assert {int(size) for size in rounds} - {1, 2, 3}, "no tree had more tokens than a chain"
 
 
+@pytest.mark.engines("torch", "inside")
 def test_prediction_is_counted(client):
     """The right text as prediction is mostly accepted and another text is rejected.
 
@@ -198,6 +201,7 @@ def test_prediction_is_counted(client):
     assert wrong.end.rejected_prediction_tokens > 0
 
 
+@pytest.mark.engines("torch", "inside")
 def test_suffix_memory_is_kept_apart_by_tenant(client):
     """The drafter `suffix` copies from a tenant's earlier requests for that tenant only."""
     fields = {"drafter": "suffix", "num_draft_tokens": 8}

@@ -18,21 +18,22 @@ from tests.doubles.repository import inside_repository
 
 ENGINES = ["llmapi", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(900)])]
 """The kinds of engines, as parameters of a fixture."""
+VLLM_PAIR = "smollm2_135m_vllm"
 START_S = 500.0
 
 
 @contextmanager
-def inside_server(engine, directory, change=lambda repository: None):
+def inside_server(engine, directory, change=lambda repository: None, pair=VLLM_PAIR):
     """Serve an engine, and check that nothing of it is left in shared memory afterwards.
 
-    `change` may change the repository first.
+    `change` may change the repository first. `pair` is what vLLM serves.
     """
     log, python = directory / "server.log", Path(sys.executable)
     if engine == "llmapi":
         repository = inside_repository(directory)
     else:
         python, repository = Path(os.environ["VLLM_PYTHON"]).absolute(), directory / "repository"
-        command = [str(python), "-m", "specdec", "build", "render", "smollm2_135m_vllm"]
+        command = [str(python), "-m", "specdec", "build", "render", pair]
         subprocess.run([*command, "--output", str(repository)], check=True)
     change(repository)
     before = _library_memory()

@@ -149,7 +149,7 @@ def test_outputs_have_the_rounds_of_their_tokens():
     """The rounds come from the worker's reports; the last output also has the task's report."""
     reports = [
         StepReport({"id": RoundRecord(1), "other": RoundRecord(3, 3, "x", (1, 1))}),
-        StepReport({"id": RoundRecord(3, 4, "lookup", (1, 1), 0.25)}, {"qa": TASK_REPORT}),
+        StepReport({"id": RoundRecord(3, 4, "lookup", (1, 1), 0.25, first=1)}, {"qa": TASK_REPORT}),
         StepReport(failures=[("suffix", "internal")]),
     ]
     parts = [Part([5]), Part([6, 7, 8], "length")]

@@ -61,6 +61,6 @@ def test_target_sees_the_distribution_that_was_drawn_from(dtype, num_target_colu
 def test_logits_of_our_engines_are_not_changed():
     """Our engines return the logits that tokens were drawn from, so nothing is left to convert."""
     logits = np.ones((1, 1, 2, 7), dtype=np.float32)
-    ours = Sampling(WARPED, has_shared_sampler=True, verification=REJECTION)
+    ours = Sampling(WARPED, takes_our_inputs=True, verification=REJECTION)
 
     assert fitted(drawn_from(logits, ours), ours).tolist() == logits[0, 0].tolist()

@@ -86,7 +86,7 @@ def test_task_equals_the_one_parsed_from_tensors(params, verification, draft):
         params,
         num_prompt_tokens=8,
         wants_log_probs=True,
-        has_shared_sampler=True,
+        takes_our_inputs=True,
         verification=verification,
         padded_vocab_size=32,
     )

@@ -37,7 +37,7 @@ def sent(sampling, num_context=10):
 )
 def test_engine_reads_the_parameters_that_were_sent(params):
     """Every parameter survives the contract's tensors; defaults are not sent."""
-    sampling = Sampling(params, num_prompt_tokens=8, has_shared_sampler=True, padded_vocab_size=32)
+    sampling = Sampling(params, num_prompt_tokens=8, takes_our_inputs=True, padded_vocab_size=32)
     arrays = sent(sampling)
 
     task = parse_call("r", BASE | arrays, BOTH).task
@@ -64,7 +64,7 @@ def test_engine_without_noise_by_position_gets_a_seed_for_each_call(verification
 
     assert len(set(seeds)) == 3
     assert seeds[0] == seeds[-1]
-    ours = Sampling(params, has_shared_sampler=True, verification="off")
+    ours = Sampling(params, takes_our_inputs=True, verification="off")
     assert sent(ours, 26)["seed"].item() == params.seed
 
 

@@ -124,6 +124,8 @@ class StepDrafting:
             if running is None or running.is_complete:
                 continue
             kept, ended = running.confirm(tokens)
+            if running.is_complete:
+                self._ended_tasks.add(running.task)
             ours.append(running)
             steps.append(
                 RequestStep(
@@ -147,7 +149,8 @@ class StepDrafting:
             if self._reports_drafts and proposal.tokens:
                 records[running.request_id] = _draft_record(running, proposal, draft_s)
             elif not self._reports_drafts and confirmed is not None:
-                records[running.request_id] = RoundRecord.of(confirmed)
+                first = running.num_tokens - len(confirmed.tokens)
+                records[running.request_id] = RoundRecord.of(confirmed, first)
         self._report(records)
         return [drafts.get(each, []) for each in step_ids]
 

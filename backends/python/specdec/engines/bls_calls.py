@@ -38,8 +38,8 @@ class BlsCalls:
 
     @property
     def can_stream(self) -> bool:
-        # Only our own engines share the sampler, and these wait for receipts (receipts.py).
-        return self._sampling.has_shared_sampler
+        # Engines that take our inputs wait for receipts (receipts.py).
+        return self._sampling.takes_our_inputs
 
     def run(self, call: Call) -> Generator[CallOutput]:
         """Run a call and yield the part of its result that each response brings.

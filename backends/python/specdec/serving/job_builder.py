@@ -198,7 +198,7 @@ class JobBuilder:
             params=params,
             num_prompt_tokens=num_prompt,
             wants_log_probs=request.return_log_probs,
-            has_shared_sampler=settings.takes_our_inputs,
+            takes_our_inputs=settings.takes_our_inputs,
             has_old_names=settings.has_old_names,
             verification=choose_verification(request.verification, params, settings),
             vocab_size=size.num_tokens,

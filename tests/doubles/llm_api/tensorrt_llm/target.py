@@ -91,7 +91,7 @@ class TorchTarget:
         sampling = Sampling(
             _sampling(params),
             request.py_orig_prompt_len,
-            has_shared_sampler=True,
+            takes_our_inputs=True,
             wants_log_probs=bool(params.logprobs),
         )
         name = str(request.request_id)

@@ -24,7 +24,7 @@ def drawn_from(generation_logits: Logits, sampling: Sampling) -> Logits:
     Take the engine's output [..., columns], and return [tokens, vocab] in its dtype.
     """
     logits = generation_logits.reshape(-1, generation_logits.shape[-1])
-    if sampling.has_shared_sampler:
+    if sampling.takes_our_inputs:
         return logits
     # Compiled engines draw such drafts with temperature alone: see Sampling.for_draft.
     return logits[:, : sampling.vocab_size] / logits.dtype.type(sampling.params.temperature)
@@ -37,7 +37,7 @@ def fitted(logits: Logits, sampling: Sampling) -> Logits:
     columns get the lowest finite number. For our own engines, return `logits` unchanged.
     """
     num_missing = sampling.padded_vocab_size - logits.shape[1]
-    if sampling.has_shared_sampler or num_missing == 0:
+    if sampling.takes_our_inputs or num_missing == 0:
         return logits
     never = np.finfo(logits.dtype).min
     padding = ((0, 0), (0, max(0, num_missing)))

@@ -186,15 +186,15 @@ def _rows(arrays: Arrays, task: Task, *, streaming: bool) -> tuple[Task, ...]:
             "a call with row_lengths takes no prompt_length, penalties or min_tokens"
         )
     ends = np.cumsum(lengths).tolist()
+    # All rows keep the call's id, so that a stop request ends them all.
     return tuple(
         replace(
             task,
-            request_id=f"{task.request_id}/{number}",
             input_ids=task.input_ids[end - length : end],
             num_prompt_tokens=0,
             cache_salt=salt.decode(errors="replace"),
         )
-        for number, (length, end, salt) in enumerate(zip(lengths, ends, salts, strict=True))
+        for length, end, salt in zip(lengths, ends, salts, strict=True)
     )
 
 

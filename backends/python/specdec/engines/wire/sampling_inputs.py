@@ -23,9 +23,10 @@ class Sampling:
     """Number of tokens at the beginning of the context that are prompt, not output."""
     wants_log_probs: bool = False
     """Whether the engine is to return log-probabilities."""
-    has_shared_sampler: bool = False
-    """Whether the engines are our own. These draw with noise by position (noise.py) and take the
-    inputs `prompt_length`, `verification`, `min_p` and `draft_parents`."""
+    takes_our_inputs: bool = False
+    """Whether the engines take the inputs `prompt_length`, `verification`, `min_p` and
+    `draft_parents`. Our own engines do, which draw with noise by position (noise.py), and so do
+    engines with our drafters inside, which get no drafts from outside."""
     has_old_names: bool = False
     """Whether the engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
     verification: str = EXACT
@@ -51,7 +52,7 @@ class Sampling:
     @property
     def uses_our_rules(self) -> bool:
         """Whether drafts are verified by probabilities in our own engine, with `verification`."""
-        return self.verifies_by_probability and self.has_shared_sampler
+        return self.verifies_by_probability and self.takes_our_inputs
 
     @property
     def needs_draft_logits(self) -> bool:
@@ -70,7 +71,7 @@ class Sampling:
         if not self.verifies_by_probability:
             return self
         seed = (self.params.seed + number * 0xD1B54A32D192ED03) % 2**64
-        if self.has_shared_sampler:
+        if self.takes_our_inputs:
             return replace(self, params=replace(self.params, seed=seed))
         return replace(self, params=SamplingParams(self.params.temperature, seed=seed))
 
@@ -96,7 +97,7 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         yield contract.EMBEDDING_BIAS, row
     yield from _ban_inputs(params)
     min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
-    if sampling.has_shared_sampler and params.looks_back:
+    if sampling.takes_our_inputs and params.looks_back:
         yield contract.PROMPT_LENGTH, int32(sampling.num_prompt_tokens)
         yield min_tokens, int32(params.min_tokens)
     elif params.min_tokens:
@@ -126,7 +127,7 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
     yield contract.TEMPERATURE, _fp32(params.temperature)
     yield contract.RUNTIME_TOP_K, int32(params.top_k)
     yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
-    draws_anew = sampling.verifies_by_probability or not sampling.has_shared_sampler
+    draws_anew = sampling.verifies_by_probability or not sampling.takes_our_inputs
     seed = round_seed(params.seed, num_context) if draws_anew else params.seed
     name = contract.RANDOM_SEED if sampling.has_old_names else contract.SEED
     yield name, np.asarray([[seed]], dtype=np.uint64)
