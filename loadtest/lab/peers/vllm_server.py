@@ -18,6 +18,7 @@ import urllib3
 
 from specdec.loadtest.lab.peers.protocol import Answer, PeerError, Question, Reply, without_end
 from specdec.loadtest.lab.peers.worker import num_cores
+from specdec.loadtest.lab.peers.workers.loop import end_with_parent
 
 START_TIMEOUT_S = 300.0
 READ_TIMEOUT_S = 300.0
@@ -58,6 +59,7 @@ class VllmServer:
                 env=self._environment,
                 cwd=self._log_path.parent,
                 start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509  the bench has one thread by now
             )
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline_s and self._process.poll() is None:

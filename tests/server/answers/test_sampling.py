@@ -185,19 +185,21 @@ def test_tree_is_verified_by_rejection(client):
 
 @pytest.mark.engines("torch", "inside")
 def test_prediction_is_counted(client):
-    """The right text as prediction is mostly accepted and another text is rejected.
+    """The right text as prediction is mostly accepted, and of another one only the first word.
 
     The answer is the same.
     """
     plain = answer(client, num_draft_tokens=0)
 
+    first_word = plain.text.split()[0]
+
     matching = answer(client, drafter="prediction", prediction=plain.text)
-    wrong = answer(client, drafter="prediction", prediction="Completely different words.")
+    wrong = answer(client, drafter="prediction", prediction=f"{first_word} completely new.")
 
     assert matching.token_ids == wrong.token_ids == plain.token_ids
     assert matching.end.accepted_prediction_tokens > len(plain.token_ids) // 2
     assert matching.end.rejected_prediction_tokens <= 7
-    assert wrong.end.accepted_prediction_tokens == 0
+    assert wrong.end.accepted_prediction_tokens <= 1
     assert wrong.end.rejected_prediction_tokens > 0
 
 

@@ -1,5 +1,6 @@
 """The command that measures coverage: which tests it leaves out, and where it saves."""
 
+import os
 import subprocess
 import sys
 
@@ -28,11 +29,14 @@ def test_only_model_processes_save_again_and_again(program, saves):
         [program, "-c", code],
         executable=sys.executable,
         cwd=coverage.ROOT,
+        # Python looks for its environment beside `program`.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=True,
     )
 
+    assert ran.stderr == ""
     assert ("_save_again_and_again" in ran.stdout) == saves
 
 

@@ -24,13 +24,17 @@ class Engine(Protocol):
         """Answer all prompts; the whole call is timed."""
 
 
+def end_with_parent() -> None:
+    """Let the kernel kill this process if its parent dies; a paused one would not notice it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def serve(load: Callable[[WorkerSettings], Engine]) -> None:
     """Run until stdin ends; everything that libraries print goes to stderr.
 
     An exception in `load` is sent as a `Hello` and raised again.
     """
-    # A paused worker would not notice that its parent has died, so the kernel kills it then.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     try:
