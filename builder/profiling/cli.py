@@ -32,7 +32,7 @@ from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile, StateFileMismatchError
 
 PROFILE = "control_profile.json"
-"""File of the profile, in the orchestrator's folder beside its config.pbtxt."""
+"""File of the profile, beside the config.pbtxt of the model in which the controller runs."""
 REQUEST_TIMEOUT_S = 600.0
 """Seconds that a request may take."""
 FAILURES = (ConfigurationError, LaunchError, StateFileMismatchError, OSError, SpecdecError)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specdec.drafting.names import LOOKUP, PREDICTION, SUFFIX
+from specdec.drafting.names import COPY_DRAFTERS
 from specdec.loadtest.evaluate.findings import MIN_COMPARED, Finding
 from specdec.loadtest.evaluate.probe import Probe
 from specdec.loadtest.kit.answers import Measurement, counts_of
@@ -23,9 +23,6 @@ GUIDE_DEPLOY, GUIDE_SKIP = 0.6, 0.5
 
 OUR_RULE = "the 95 % interval of the measured gain is above 1 (do not deploy: below 1)"
 GUIDE_RULE = f"accepted ÷ drafted above {GUIDE_DEPLOY} (do not deploy: below {GUIDE_SKIP})"
-
-COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)
-"""Drafters without training, which copy from earlier text."""
 
 LOW_RATE = GUIDE_SKIP
 """Accepted ÷ drafted below which likely causes are named."""
@@ -121,7 +118,7 @@ def _by_position(finding: Finding) -> str | None:
         )
     if first < LOW_FIRST:
         reason = (
-            "the answers repeat little of the text that it copies from"
+            "the answers repeat little of the text that the drafter copies from"
             if copies
             else "the drafter was not trained on such text, or its chat template differs from the "
             "target's"
@@ -141,7 +138,11 @@ def _against_others(finding: Finding, others: Sequence[Finding]) -> str | None:
     if here.high >= elsewhere or here.middle >= FALLING * elsewhere:
         return None
     copies = finding.drafter in COPY_DRAFTERS
-    reason = "answers repeat less" if copies else "the drafter was trained less on such text"
+    reason = (
+        "its answers repeat less of earlier text"
+        if copies
+        else "the drafter was trained less on such text"
+    )
     return f"the task: α̂ is {elsewhere:.2f} on the other domains, {here.middle:.2f} here: {reason}"
 
 

@@ -19,7 +19,7 @@ from specdec.loadtest.evaluate.asking import ask_all
 from specdec.loadtest.evaluate.costs import round_costs
 from specdec.loadtest.evaluate.domains import BY_RULES, DomainPrompt, load_domain_prompts
 from specdec.loadtest.evaluate.findings import ALL, Finding, find
-from specdec.loadtest.evaluate.offered import worth_comparing
+from specdec.loadtest.evaluate.offered import default_drafters
 from specdec.loadtest.evaluate.picture import plot_findings
 from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import facts, report
@@ -85,7 +85,7 @@ def _measure(
         if url is None:
             url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
         client = stack.enter_context(GrpcClient(url))
-        drafters = arguments.drafters or worth_comparing(url)
+        drafters = arguments.drafters or default_drafters(url)
         arms = {name: _arms_of(name, arguments.k) for name in drafters}
         every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
         return arms, *ask_all(client, prompts, every_arm, settings)

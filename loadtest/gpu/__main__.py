@@ -13,7 +13,7 @@ from specdec.folders import CHECKOUT
 from specdec.loadtest.gpu.folders import GpuFolders, has_vllm, home
 from specdec.loadtest.gpu.identity import gpu_name, identify
 from specdec.loadtest.gpu.running import RECORDS, Runner, RunOptions
-from specdec.loadtest.gpu.step_list import STEPS
+from specdec.loadtest.gpu.step_list import STEPS, Step
 from specdec.loadtest.gpu.step_records import StepRecords
 from specdec.loadtest.gpu.unpacking import is_set_up, receive, set_up
 
@@ -57,8 +57,13 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     seconds = 60 * arguments.minutes - (time.monotonic() - start_s)
     options = RunOptions(out.absolute(), seconds, is_rehearsal=False)
-    steps = [step for step in STEPS if not step.needs_vllm or has_vllm(is_rehearsal=False)]
+    steps = _steps(is_rehearsal=False)
     return 0 if Runner(options, folders, identity, known).run(steps) else 1
+
+
+def _steps(*, is_rehearsal: bool) -> list[Step]:
+    """Return the steps; those with vLLM only if there is one."""
+    return [each for each in STEPS if not each.needs_vllm or has_vllm(is_rehearsal=is_rehearsal)]
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
@@ -71,8 +76,8 @@ def _rehearse(arguments: argparse.Namespace) -> int:
     kind = "quick" if arguments.quick else "bare" if arguments.archive else "rehearsal"
     folder = (BUILD / kind).absolute()
     folders = GpuFolders(folder / "home")
-    steps = [step for step in STEPS if step.is_quick or not arguments.quick]
-    steps = [step for step in steps if not step.needs_vllm or has_vllm(is_rehearsal=True)]
+    known = _steps(is_rehearsal=True)
+    steps = [step for step in known if step.is_quick or not arguments.quick]
     if not arguments.quick and not is_set_up(folders):
         archive = arguments.archive or folder / "archive"
         if not arguments.archive:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.archive import INDEX, Index
 
 HOME_VARIABLE = "SPECDEC_GPU_HOME"
 DEFAULT_HOME = Path("~/.cache/specdec/gpu")
+VLLM = "vllm"
+"""Name of the archive's member with vLLM and what it needs."""
 
 
 def home() -> Path:
@@ -28,10 +31,13 @@ def vllm_python(*, is_rehearsal: bool) -> Path:
 
 
 def has_vllm(*, is_rehearsal: bool) -> bool:
-    """Tell whether vLLM is in that environment."""
+    """Tell whether vLLM is in that environment, or will be once the whole archive has come."""
     if is_rehearsal:
         return vllm_python(is_rehearsal=True).exists()
-    return (GpuFolders(home()).site / "vllm").is_dir()
+    archive = GpuFolders(home()).archive
+    if not (archive / INDEX).is_file():
+        return False
+    return any(member.name == VLLM for member in Index.read(archive).members)
 
 
 @dataclass(frozen=True, slots=True)

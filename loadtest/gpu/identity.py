@@ -12,7 +12,7 @@ from specdec.loadtest.gpu.archive import Index
 from specdec.loadtest.kit.results import UNKNOWN, commit_of
 
 _FOLDERS = ("backends", "builder", "clients", "loadtest", "model_repository", "tests")
-_SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))
+_SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml", ".txt"))
 
 
 @dataclass(frozen=True, slots=True)

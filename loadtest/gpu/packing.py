@@ -23,6 +23,7 @@ from specdec.builder.repository.pair_weights import Pair, load_pair
 from specdec.builder.repository.weights import WEIGHTS
 from specdec.folders import CHECKOUT
 from specdec.loadtest.gpu.archive import Index, pack
+from specdec.loadtest.gpu.folders import VLLM
 from specdec.loadtest.gpu.training.prompts import prepare_prompts
 from specdec.loadtest.kit.results import commit_of
 
@@ -107,7 +108,7 @@ def pack_all(
             "training": _training(work / "training", questions, few=for_rehearsal),
         }
         if with_vllm:
-            members["vllm"] = _packages(python, vllm_packages(), work / "vllm")
+            members[VLLM] = _packages(python, vllm_packages(), work / "vllm")
         return pack(
             members,
             out,

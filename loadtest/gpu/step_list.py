@@ -24,7 +24,7 @@ class Step:
     needs_archive: bool = False
     """True to run in the serving environment; other steps run in the machine's own Python."""
     needs_vllm: bool = False
-    """True to run only if vLLM has been packed."""
+    """True to run only if vLLM is in the archive."""
     is_quick: bool = False
     """True for the part of the rehearsal that continuous integration runs."""
 

@@ -24,7 +24,7 @@ RECORDS = st.builds(
 )
 
 
-def in_place(rounds):
+def with_positions(rounds):
     """Return the records, each with the number of tokens before it."""
     firsts = itertools.accumulate((each.num_tokens for each in rounds), initial=0)
     return [replace(each, first=first) for each, first in zip(rounds, firsts, strict=False)]
@@ -41,7 +41,7 @@ def test_report_is_read_as_it_was_written(rounds, task):
 def test_rounds_cover_exactly_the_tokens_that_came(rounds, data):
     """Rounds are taken whole, in order; the last one may be cut, or stand for unknown ones."""
     unread = UnreadRounds()
-    for each in in_place(rounds):
+    for each in with_positions(rounds):
         unread.add(each)
     num_tokens = data.draw(st.integers(0, sum(each.num_tokens for each in rounds) + 3))
     taken = unread.take(range(num_tokens), ended=False)
@@ -54,8 +54,8 @@ def test_rounds_cover_exactly_the_tokens_that_came(rounds, data):
 
 @given(st.lists(st.tuples(RECORDS, st.booleans()), max_size=8), st.data())
 def test_lost_records_shift_no_other_round(rounds, data):
-    """Tokens whose record is lost count as the target's own; all other rounds keep their place."""
-    records = in_place([record for record, _ in rounds])
+    """Tokens whose record is lost count as the target's own; all other rounds are whole."""
+    records = with_positions([record for record, _ in rounds])
     kept = [record for record, (_, is_lost) in zip(records, rounds, strict=True) if not is_lost]
     unread, taken, num_taken = UnreadRounds(), [], 0
     for each in kept:
@@ -125,6 +125,7 @@ def test_compared_drafts_give_the_rounds_of_the_engine(answer, drafts, ended, da
             waiting = []
     rounds += expected.take(waiting, ended=ended)
     assert sum(each.num_tokens for each in rounds) == len(answer)
+    assert with_positions(rounds) == rounds
     drafted = [each for each in want if each[1]]
     found = [
         (each.num_tokens, each.num_draft_tokens, len(each.accepted_sources))

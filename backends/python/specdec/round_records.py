@@ -31,7 +31,7 @@ class RoundRecord:
     target_s: float | None = None
     """Seconds that the step took apart from `draft_s`; None if the engine does not say."""
     first: int = 0
-    """Tokens of the answer before the round."""
+    """Number of the answer's tokens before the round."""
 
     @classmethod
     def of(cls, confirmed: Round, first: int = 0) -> RoundRecord:
@@ -128,6 +128,7 @@ class DraftRecord:
             self.sources[:num_accepted],
             self.draft_s,
             ended,
+            first=self.first,
         )
 
 
@@ -216,9 +217,10 @@ class ExpectedRounds:
         """Return the first round of the tokens, which come next."""
         draft = self._next()
         if draft is None:
-            return RoundRecord(len(tokens))
+            return RoundRecord(len(tokens), first=self._num_tokens)
         if draft.first > self._num_tokens:
-            return RoundRecord(min(len(tokens), draft.first - self._num_tokens))
+            num_tokens = min(len(tokens), draft.first - self._num_tokens)
+            return RoundRecord(num_tokens, first=self._num_tokens)
         self._drafts.popleft()
         return draft.verified(tokens, ended=False)
 

@@ -62,25 +62,48 @@ VLLM_ARMS = tuple(
 
 
 def main(argv: list[str]) -> int:
-    """Measure and report; return 1 if an arm failed."""
+    """Measure and report; return 1 if an arm failed or not everything could be measured."""
+    arguments = parsed(argv)
+    run, faults = measure(arguments)
+    ours, theirs = _arms(arguments)
+    facts, table = figures_and_tables(run, ours, theirs, arguments.streams)
+    facts = {"max_tokens": arguments.max_tokens, **facts}
+    return finish(arguments, argv, facts, table, raw=run.measurements, faults=faults)
+
+
+def parsed(argv: list[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
     arguments = _parser().parse_args(argv)
     arguments.prompts = arguments.prompts[:: arguments.every]
-    ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours]
-    theirs = [arm for arm in VLLM_ARMS if arm.mode in arguments.vllm]
-    run = PeerRun(arguments.seed, SETTLE_S)
+    return arguments
+
+
+def measure(arguments: argparse.Namespace) -> tuple[PeerRun, list[str]]:
+    """Ask all arms everything; return the measurements, and what went wrong."""
+    run, faults = PeerRun(arguments.seed, SETTLE_S), list[str]()
+    ours, theirs = _arms(arguments)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = Path(scratch) / "repository"
         pair = _pair(arguments.model_repository)
         render(pair, pair_file(PAIR), repository, RenderOptions(repository))
         set_parameters(repository / "specdec", max_tenant_share="1")
+        if arguments.profile is not None:
+            set_parameters(repository / "target", control_profile=str(arguments.profile.resolve()))
         if arguments.gpu_memory_share is not None:
             share = json.dumps({"gpu_memory_utilization": arguments.gpu_memory_share})
             set_parameters(repository / "target", kv_cache_gib="0", vllm_engine_args=share)
-        _measure(run, arguments, repository, ours, theirs)
-    facts, table = figures_and_tables(run, ours, theirs, arguments.streams)
-    facts = {"max_tokens": arguments.max_tokens, **facts}
-    faults = [f"{arm.label}: {reason}" for arm, reason in run.failures.items()]
-    return finish(arguments, argv, facts, table, raw=run.measurements, faults=faults)
+        try:
+            _measure(run, arguments, repository, ours, theirs)
+        except PeerError as error:
+            faults.append(str(error))
+    faults += [f"{arm.label}: {reason}" for arm, reason in run.failures.items()]
+    return run, faults
+
+
+def _arms(arguments: argparse.Namespace) -> tuple[list[PeerArm], list[PeerArm]]:
+    """Return our arms and vLLM's."""
+    ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours]
+    return ours, [arm for arm in VLLM_ARMS if arm.mode in arguments.vllm]
 
 
 def _pair(model_repository: Path) -> PairDescription:
@@ -122,7 +145,9 @@ def _measure(
     for arm in theirs:
         command = vllm_command(python, arm.mode, arguments.num_draft_tokens, paths, parameters)
         log = log_path(cache, f"vllm-{arm.mode}")
-        engines[arm] = VllmServer(command, environment_of(python, parameters), end_id, log)
+        on_gpu = arguments.gpu_memory_share is not None
+        environment = environment_of(python, parameters, on_gpu=on_gpu)
+        engines[arm] = VllmServer(command, environment, end_id, log)
     try:
         server.start()
         with run.running(engines):
@@ -150,6 +175,7 @@ def _ask(run: PeerRun, arguments: argparse.Namespace, own: Path) -> None:
     for num_streams in arguments.streams:
         if num_streams == 1:
             run.warm_up([[each] for each in salted("a", num_prompts)], WARM_UP_TOKENS)
+            _check_memory()
             prompts = salted("b", num_prompts)
             run.ask_all(1, {each.prompt_id: [each] for each in prompts}, most)
             continue
@@ -161,7 +187,10 @@ def _ask(run: PeerRun, arguments: argparse.Namespace, own: Path) -> None:
 
 
 def _check_memory() -> None:
-    """Raise PeerError if the engines leave so little memory that the machine reads its disk."""
+    """Raise PeerError if less than MIN_MEMORY_GIB is left.
+
+    The system would drop pages of the engines' files, and read them from the disk again.
+    """
     left_gib = psutil.virtual_memory().available / 2**30
     if left_gib < MIN_MEMORY_GIB:
         raise PeerError(
@@ -203,13 +232,13 @@ def vllm_command(
     return command
 
 
-def environment_of(python: Path, parameters: Mapping[str, str]) -> dict[str, str]:
+def environment_of(python: Path, parameters: Mapping[str, str], *, on_gpu: bool) -> dict[str, str]:
     """Return the environment variables of vLLM's server.
 
-    With a KV cache on the CPU they make vLLM fast there, as for the peer `vllm`.
+    On a CPU they include those that make vLLM fast, as for the peer `vllm`.
     """
     peer, path = PEERS["vllm"], f"{python.parent}:{os.environ.get('PATH', '')}"
-    if parameters["kv_cache_gib"] == "0":
+    if on_gpu:
         return {"HF_HUB_OFFLINE": "1", "PATH": path}
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     # The server has its engine in a process of its own, and may use its usual cache.
@@ -247,6 +276,12 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="SHARE",
         help="measure on a GPU; each engine gets this share of its memory (default: on the CPU)",
+    )
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="control_profile of our server, from `specdec build profile` (default: none)",
     )
     add_numbers(parser, "--streams", (1, 16, 48), "prompts at the same time")
     parser.add_argument(

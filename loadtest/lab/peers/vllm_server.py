@@ -59,7 +59,7 @@ class VllmServer:
                 env=self._environment,
                 cwd=self._log_path.parent,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509  the bench has one thread by now
+                preexec_fn=end_with_parent,  # noqa: PLW1509  it only calls prctl
             )
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline_s and self._process.poll() is None:

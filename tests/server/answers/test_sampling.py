@@ -185,12 +185,11 @@ def test_tree_is_verified_by_rejection(client):
 
 @pytest.mark.engines("torch", "inside")
 def test_prediction_is_counted(client):
-    """The right text as prediction is mostly accepted, and of another one only the first word.
+    """The target accepts most of a right prediction, and almost nothing of a wrong one.
 
     The answer is the same.
     """
     plain = answer(client, num_draft_tokens=0)
-
     first_word = plain.text.split()[0]
 
     matching = answer(client, drafter="prediction", prediction=plain.text)

@@ -179,6 +179,13 @@ def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, na
     assert "Traceback" not in str(refused.value)
 
 
+def test_tree_of_a_head_is_an_unknown_drafter(client, engine):
+    """vLLM verifies no trees. The error names the drafters that there are."""
+    with pytest.raises(SpecdecError, match="drafter must be one of .*given 'eagle3_tree'") as told:
+        client.generate(request(drafter="eagle3_tree"))
+    assert told.value.error_type == "invalid_request"
+
+
 def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client):
     """Almost a third of the clients go away after the first response; the others get all."""
 

@@ -125,6 +125,7 @@ class StepDrafting:
                 continue
             kept, ended = running.confirm(tokens)
             if running.is_complete:
+                # The report must come before the last tokens; `_end` is called a step later.
                 self._ended_tasks.add(running.task)
             ours.append(running)
             steps.append(

@@ -60,8 +60,8 @@ class VllmModelSettings(BatchEngineSettings):
             )
         if self.drafters.head_trees:
             raise ConfigurationError(
-                "vLLM verifies no trees; head_tree_num_draft_tokens must "
-                f"be 0, given {self.drafters.head_tree_num_draft_tokens}"
+                "head_tree_num_draft_tokens must be 0, because vLLM verifies no trees; given "
+                f"{self.drafters.head_tree_num_draft_tokens}"
             )
         one_only = ONE_ONLY if self.max_draft_len else ()
         check_arguments("vllm_engine_args", self.engine_args, OUR_ARGUMENTS, one_only)

@@ -13,6 +13,7 @@ from typing import Protocol
 from specdec.loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings
 
 PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class Engine(Protocol):
@@ -26,7 +27,7 @@ class Engine(Protocol):
 
 def end_with_parent() -> None:
     """Let the kernel kill this process if its parent dies; a paused one would not notice it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def serve(load: Callable[[WorkerSettings], Engine]) -> None:

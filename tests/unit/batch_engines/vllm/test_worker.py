@@ -221,6 +221,21 @@ def test_drafting_that_raises_fails_no_step(serve, monkeypatch, period, is_on):
     assert (next(calls) > MAX_FAILURES + 1) == is_on
 
 
+def test_report_on_a_task_comes_before_the_answers_last_tokens(serve):
+    """So the last response of a task's only request has it."""
+    server = serve()
+    server.core.add("a", PROMPT, PROMPT[1:30], options={"drafter": "lookup", "task": "copying"})
+    server.core.run()
+    *_, last = (each for each in server.reports.read() if each.records)
+    assert "copying" in last.tasks
+
+
+def test_head_with_trees_is_refused(serve):
+    """The error names the parameter and its value."""
+    with pytest.raises(ConfigurationError, match="head_tree_num_draft_tokens must be 0.*given 8"):
+        serve(head_core(), **HEAD | {"head_tree_num_draft_tokens": "8"})
+
+
 def test_vllm_without_a_hook_is_refused_by_its_name(serve, monkeypatch):
     """The error at the start says what this version lacks."""
     monkeypatch.delattr(ModelRunner, "take_draft_token_ids")

@@ -26,11 +26,13 @@ from specdec.loadtest.evaluate.cli import main
 from specdec.loadtest.evaluate.costs import RoundCosts, round_costs
 from specdec.loadtest.evaluate.domains import load_domain_prompts
 from specdec.loadtest.evaluate.findings import find, predicted_best
+from specdec.loadtest.evaluate.offered import chosen
 from specdec.loadtest.evaluate.picture import plot_findings
 from specdec.loadtest.evaluate.probe import Probe, compare, find_tokenizer
 from specdec.loadtest.evaluate.report import report
 from specdec.loadtest.kit.answers import Measurement
 from specdec.loadtest.kit.ratios import Ratio
+from tests.unit.orchestrator_settings import settings_of
 
 PLAIN_S, BASE_S, PER_DRAFT_TOKEN_S = 0.010, 0.011, 0.001
 ALPHAS = {"sql": (0.8, 0.7, 0.6, 0.5, 0.5), "poems": (0.2, 0.2, 0.2, 0.2, 0.2)}
@@ -184,6 +186,36 @@ def test_few_prompts_allow_no_advice(found, findings):
 
     assert advise(few, [], own, lengths, None).ours == TOO_FEW
     assert advise(enough, [], own, lengths, None).ours == DEPLOY
+
+
+@pytest.mark.parametrize(
+    ("parameters", "drafters"),
+    [
+        ({}, ["draft", "auto"]),
+        (
+            {"tensorrt_llm_draft_model_name": "", "target_head_name": "eagle3"},
+            ["eagle3", "auto"],
+        ),
+        ({"tensorrt_llm_draft_model_name": ""}, ["lookup", "auto"]),
+        ({"engine_kind": "llmapi", "tensorrt_llm_draft_model_name": ""}, ["auto"]),
+    ],
+)
+def test_a_servers_best_known_drafters_are_compared_by_default(parameters, drafters):
+    """They follow from the server's settings; a server that drafts inside has no choice."""
+    assert chosen(settings_of(**parameters)) == drafters
+
+
+def test_low_acceptance_of_copies_is_no_matter_of_training(found, findings):
+    """A copy drafter learns nothing; the causes speak of the text instead."""
+    own = [each for each in found if each.column == "poems" and each.arm in ARMS]
+    lengths = {each.prompt_id: 10 for each in found}
+    copies = {name: replace(each, drafter="lookup") for name, each in findings.items()}
+
+    causes = "\n".join(advise(copies["poems"], [copies["sql"]], own, lengths, None).causes)
+
+    assert "the answers repeat little of the text that the drafter copies from" in causes
+    assert "its answers repeat less of earlier text" in causes
+    assert "train" not in causes
 
 
 def test_advice_names_causes_of_a_low_acceptance(found, findings):

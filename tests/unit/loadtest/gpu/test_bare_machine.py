@@ -8,9 +8,9 @@ from specdec.loadtest.gpu import __main__ as command
 from specdec.loadtest.gpu import model_repository, unpacking
 from specdec.loadtest.gpu.archive import pack
 from specdec.loadtest.gpu.collecting import collect
-from specdec.loadtest.gpu.folders import GpuFolders
+from specdec.loadtest.gpu.folders import HOME_VARIABLE, VLLM, GpuFolders
 from specdec.loadtest.gpu.identity import identify, sources_of
-from specdec.loadtest.gpu.packing import MachinePython, PackingError
+from specdec.loadtest.gpu.packing import MachinePython, PackingError, vllm_packages
 from specdec.loadtest.gpu.running import RECORDS
 from specdec.loadtest.gpu.step_list import STEPS
 from specdec.loadtest.gpu.step_records import StepRecords
@@ -92,6 +92,28 @@ def test_python_without_a_shared_library_is_refused(tmp_path):
         MachinePython.ask(str(static))
     with pytest.raises(PackingError, match="--python"):
         MachinePython.ask(str(tmp_path / "none"))
+
+
+def test_packed_vllm_has_one_version_of_each_package():
+    """So the archive is the same whenever it is packed."""
+    pairs = [each.split("==") for each in vllm_packages()]
+    assert all(len(pair) == 2 for pair in pairs)
+    assert len({name for name, _ in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_step_with_vllm_runs_only_where_vllm_is(tmp_path, monkeypatch, is_packed):
+    """A run leaves out `served_inside` if the archive has no vLLM."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setattr(command, "gpu_name", lambda: "a GPU")
+    monkeypatch.setattr(command, "ARCHIVE", tmp_path / "archive")
+    members = {VLLM: {}, "server": {}} if is_packed else {"server": {}}
+    pack(members, tmp_path / "archive", max_part_bytes=10_000, preset=0, commit="1234")
+    (tmp_path / "archive" / "part-1-of-1").unlink()
+    ran = []
+    monkeypatch.setattr(command.Runner, "run", lambda _, steps: ran.extend(steps) or True)
+    assert command.main(["run", "--out", str(tmp_path / "out")]) == 0
+    assert ("served_inside" in {each.name for each in ran}) == is_packed
 
 
 def test_error_without_a_gpu_names_the_rehearsal(monkeypatch, capsys):
