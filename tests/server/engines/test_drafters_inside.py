@@ -181,7 +181,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, na
 
 def test_tree_of_a_head_is_an_unknown_drafter(client, engine):
     """vLLM verifies no trees. The error names the drafters that there are."""
-    with pytest.raises(SpecdecError, match="drafter must be one of .*given 'eagle3_tree'") as told:
+    with pytest.raises(SpecdecError, match=r"drafter must be one of .*given 'eagle3_tree'") as told:
         client.generate(request(drafter="eagle3_tree"))
     assert told.value.error_type == "invalid_request"
 

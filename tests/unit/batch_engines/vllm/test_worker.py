@@ -232,7 +232,7 @@ def test_report_on_a_task_comes_before_the_answers_last_tokens(serve):
 
 def test_head_with_trees_is_refused(serve):
     """The error names the parameter and its value."""
-    with pytest.raises(ConfigurationError, match="head_tree_num_draft_tokens must be 0.*given 8"):
+    with pytest.raises(ConfigurationError, match=r"head_tree_num_draft_tokens must be 0.*given 8"):
         serve(head_core(), **HEAD | {"head_tree_num_draft_tokens": "8"})
 
 
