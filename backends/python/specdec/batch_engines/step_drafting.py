@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
-from specdec.batch_drafting.building import RequestDrafterBuilder
+from specdec.batch_drafting.building import RequestDrafterBuilder, usable_drafters
 from specdec.batch_drafting.draft_models import DraftModels
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
@@ -25,7 +25,6 @@ from specdec.drafting.protocol import Proposal
 from specdec.errors import SpecdecError
 from specdec.round_records import DraftRecord, RoundRecord
 from specdec.settings.batch_engine import BatchEngineSettings
-from specdec.steering.choices import NONE
 from specdec.steering.controller import Controller
 from specdec.steering.kept_measurements import KeptMeasurements
 from specdec.steering.load import Load
@@ -80,6 +79,7 @@ class StepDrafting:
         self._num_scheduled: Mapping[str, int] | None = None
         self._ended_tasks: set[str] = set()
         self._reported_s: dict[str, float] = {}
+        self._drafters = settings.drafters.ids
         self._head_length = settings.drafters.head_num_draft_tokens
         self.num_own_draft: int | None = None
         """Most draft tokens of the engine's own drafter that any request can use after this step.
@@ -175,7 +175,8 @@ class StepDrafting:
         request_id = given.pop("id")
         options = DraftingOptions.from_json(given)
         asked = options.num_draft_tokens
-        num_own = None if options.drafter == NONE or asked == 0 else asked or self._head_length
+        uses_own = any(each.is_head for each in usable_drafters(options, self._drafters))
+        num_own = (asked or self._head_length) if uses_own and asked != 0 else None
         self._running[new.step_id] = Running(new, request_id, options.task, num_own)
         self._batch.begin(new.step_id, np.asarray(new.prompt, dtype=np.int32), options)
 

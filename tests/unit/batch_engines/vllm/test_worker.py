@@ -158,10 +158,11 @@ def test_vllms_own_drafter_proposes_only_what_is_asked(serve, k):
     assert {each.drafter for each in server.rounds()["our-a"][1:-1]} == {"eagle3"}
 
 
-def test_vllms_own_drafter_is_left_out_if_no_request_wants_it(serve):
+@pytest.mark.parametrize("drafter", ["none", "lookup", "suffix"])
+def test_vllms_own_drafter_is_left_out_if_no_request_wants_it(serve, drafter):
     """It does not even read the prompt."""
     server = serve(head_core(), **HEAD)
-    server.core.add("a", PROMPT, PROMPT[1:30], options={"drafter": "none"})
+    server.core.add("a", PROMPT, PROMPT[1:30], options={"drafter": drafter})
     server.core.run()
     assert server.core.runner.num_own_drafted == []
 
