@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def _profile(arguments: argparse.Namespace) -> None:
     repository: Path = arguments.model_repository
     settings, loads = _settings(repository / ORCHESTRATOR), sorted(set(arguments.streams))
     model = repository / _steering_model(settings)
-    _check_parameters(parameters_of(model), model)
+    _check_release(model)
     _check(arguments, settings, loads, model / CONFIG)
     prompts, choices = prompts_of(arguments.prompts), choices_of(settings)
     output: Path = arguments.output or model / PROFILE
@@ -140,9 +140,9 @@ def _steering_model(settings: OrchestratorSettings) -> str:
     return engines.target if engines.has_drafters_inside else ORCHESTRATOR
 
 
-def _check_parameters(known: Mapping[str, str], model: Path) -> None:
+def _check_release(model: Path) -> None:
     """Raise BuildError for a model of an earlier release, which takes no profile."""
-    if "control_profile" not in known:
+    if "control_profile" not in parameters_of(model):
         raise BuildError(
             f"{model} has no parameter control_profile: add the line that "
             "model_repository/specdec/config.pbtxt of this release has, or render it again"
@@ -150,10 +150,8 @@ def _check_parameters(known: Mapping[str, str], model: Path) -> None:
 
 
 def _settings(model: Path) -> OrchestratorSettings:
-    """Return the orchestrator's settings. Raises BuildError if it takes no profile."""
-    known = parameters_of(model)
-    _check_parameters(known, model)
-    parameters = {name: {"string_value": value} for name, value in known.items()}
+    """Return the orchestrator's settings."""
+    parameters = {name: {"string_value": value} for name, value in parameters_of(model).items()}
     return read_parameters(
         OrchestratorSettings, own_config({"name": model.name, "parameters": parameters})
     )

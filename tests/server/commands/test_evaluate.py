@@ -16,7 +16,8 @@ PROMPTS = {
 def test_evaluation_of_a_running_server(server, tmp_path, capsys):
     """The result has the gain of each drafter and k in each domain, with advice and a picture.
 
-    Requests carry their domain as task, so that the metrics show it.
+    Without a named drafter, those of the server are compared. Requests carry their domain as task,
+    so that the metrics show it.
     """
     file = tmp_path / "prompts.jsonl"
     lines = [{"topic": domain, "prompt": text} for domain, text in PROMPTS.items() for _ in "ab"]
@@ -27,7 +28,7 @@ def test_evaluation_of_a_running_server(server, tmp_path, capsys):
     status = main([
         "--prompts", str(file), "--by", "topic", "--server", server.grpc_url,
         "--out", str(tmp_path),
-        "--drafters", "draft", "auto", "--k", "1", "3", "--max-tokens", "12",
+        "--k", "1", "3", "--max-tokens", "12",
     ])
     # fmt: on
 
