@@ -103,15 +103,20 @@ class BatchDrafter:
         self._thread = threading.Thread(target=self._work, name="batch-drafter", daemon=True)
         self._thread.start()
 
-    def begin(self, request_id: str, prompt: TokenIds, options: DraftingOptions) -> None:
+    def begin(self, request_id: str, prompt: TokenIds, options: DraftingOptions) -> bool:
         """Take a new request with its prompt [n ≥ 1] int32; end an earlier one with this id.
 
-        `options.max_tokens` must fit the engine's limit, because a buffer of that size is made.
+        Return whether the engine's own drafter should read the prompt along. `options.max_tokens`
+        must fit the engine's limit, because a buffer of that size is made.
         """
         self.end(request_id, is_complete=False)
-        if not self._hangs:
-            self._requests[request_id] = BatchRequest(options, prompt, self._clock())
-            self._load.begin_reading()
+        if self._hangs:
+            return False
+        now_s = self._clock()
+        request = self._requests[request_id] = BatchRequest(options, prompt, now_s)
+        self._load.set_inflight(len(self._requests))
+        (proposal,) = self._proposals([request], now_s)
+        return proposal.num_next is not None
 
     def step(self, steps: Sequence[RequestStep]) -> StepDrafts:
         """Take the results of a step for all running requests, and return their next draft tokens.
@@ -119,10 +124,10 @@ class BatchDrafter:
         A request that was not begun gets no draft tokens.
         """
         now_s = self._clock()
-        self._load.set_inflight(len(steps))
+        self._load.set_inflight(len(self._requests))
         requests = [self._requests.get(each.request_id) for each in steps]
         rounds = tuple(
-            self._confirm(request, step, now_s) if request is not None else None
+            request.confirm(step, now_s, self._draft_s) if request is not None else None
             for request, step in zip(requests, steps, strict=True)
         )
         asked = [
@@ -149,9 +154,7 @@ class BatchDrafter:
         if request is None:
             return
         if last is not None:
-            self._confirm(request, last, self._clock())
-        if request.is_reading:
-            self._load.end_reading()
+            request.confirm(last, self._clock(), self._draft_s)
         if not self._hangs:
             self._tasks.put(lambda: self._end(request, is_complete=is_complete))
 
@@ -165,13 +168,6 @@ class BatchDrafter:
         """End the drafting thread, without waiting for a drafter that hangs."""
         self._tasks.put(None)
         self._thread.join(timeout=2 * self._budget_s)
-
-    def _confirm(self, request: BatchRequest, step: RequestStep, now_s: float) -> Round | None:
-        was_reading = request.is_reading
-        confirmed = request.confirm(step, now_s, self._draft_s)
-        if was_reading and not request.is_reading:
-            self._load.end_reading()
-        return confirmed
 
     def _proposals(self, requests: list[BatchRequest], now_s: float) -> list[Proposal]:
         """Return each request's proposal; no request has one if drafting pauses or is late."""
@@ -218,12 +214,17 @@ class BatchDrafter:
             task()
 
     def _draft(self, drafting: _Step) -> None:
-        """Ask the requests of a step in turn, from the one at which the step before it stopped."""
-        num_requests = len(drafting.requests)
-        first = self._first % num_requests
+        """Ask the requests of a step in turn, from the one at which the step before it stopped.
+
+        Those whose prompts were read in the step come last: until they are asked, they count as
+        being read, and so the others learn what slowed the step.
+        """
+        requests = drafting.requests
+        first = self._first % len(requests)
         asked: dict[int, BatchRequest] = {}
-        for index in (*range(first, num_requests), *range(first)):
-            request = drafting.requests[index]
+        in_turn = (*range(first, len(requests)), *range(first))
+        for index in sorted(in_turn, key=lambda index: requests[index].is_at_prompt):
+            request = requests[index]
             if drafting.is_abandoned:
                 if request.built_s is not None:
                     self._observe(request)

@@ -81,11 +81,7 @@ class BatchRequest:
     """
 
     def __init__(self, options: DraftingOptions, prompt: TokenIds, now_s: float) -> None:
-        """Take the request's options and its prompt [n ≥ 1] int32.
-
-        The drafter sees the first generated token before it is asked for the first time, because
-        engines read prompts without draft tokens.
-        """
+        """Take the request's options and its prompt [n ≥ 1] int32."""
         self.options = options
         self.built_s: float | None = None
         """Time when the drafter was built; None before."""
@@ -109,6 +105,11 @@ class BatchRequest:
         """The prompt and the tokens that the drafter has seen, [n] int32."""
         return self._context.tokens
 
+    @property
+    def is_at_prompt(self) -> bool:
+        """Whether the drafter has seen no generated token."""
+        return self._context.num_left == self.options.max_tokens
+
     def confirm(self, step: RequestStep, now_s: float, draft_s: float) -> Round | None:
         """Take the result of a step; return it as a round, or None while the prompt is read.
 
@@ -117,7 +118,7 @@ class BatchRequest:
         """
         if not (step.tokens or step.ended):
             return None
-        # No proposal has asked for the draft that follows the prompt.
+        # The draft that follows the prompt is there anyway if the own drafter has read along.
         num_own = len(step.own_draft) if self.is_reading else self._proposed.num_next or 0
         self.is_reading = False
         proposed, self._proposed = self._proposed, NO_PROPOSAL
@@ -150,11 +151,15 @@ class BatchRequest:
     def propose(self, build: BuildDrafter, now_s: float) -> Proposal:
         """Tell the drafter of all rounds since the last call, and return its proposal.
 
-        The first call builds the drafter. Exceptions of the drafter pass through.
+        The first call builds the drafter. It should come before the engine reads the prompt: the
+        proposal then says whether the engine's own drafter reads along, and its draft tokens are
+        left out. Exceptions of the drafter pass through.
         """
         if self.built_s is None:
             self.built_s = now_s
             self.drafter = build(self.options, self._context.tokens, self._clock)
+            if self._unseen:
+                self.withdraw()  # The engine has read the prompt without its own drafter.
         self.observe_all()
         max_tokens = self._context.num_left - 1
         if self.drafter is None or self._num_plain > 0 or max_tokens < 1:
@@ -167,7 +172,9 @@ class BatchRequest:
     def postponed(self) -> DraftCall | None:
         """The call of a draft model that the last proposal waits for; None without one."""
         drafter = self.drafter
-        return drafter.postponed if isinstance(drafter, SteeredDrafter) else None
+        if self.is_at_prompt or not isinstance(drafter, SteeredDrafter):
+            return None
+        return drafter.postponed
 
     def complete(self, tokens: tuple[int, ...] | None) -> Proposal:
         """Return the last proposal with the draft of `postponed`; None: the model refuses it."""

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
-from specdec.batch_drafting.building import RequestDrafterBuilder, usable_drafters
+from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.draft_models import DraftModels
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import RequestStep
@@ -79,7 +79,6 @@ class StepDrafting:
         self._num_scheduled: Mapping[str, int] | None = None
         self._ended_tasks: set[str] = set()
         self._reported_s: dict[str, float] = {}
-        self._drafters = settings.drafters.ids
         self._head_length = settings.drafters.head_num_draft_tokens
         self.num_own_draft: int | None = None
         """Most draft tokens of the engine's own drafter that any request can use after this step.
@@ -174,11 +173,10 @@ class StepDrafting:
         given = dict(new.options)
         request_id = given.pop("id")
         options = DraftingOptions.from_json(given)
-        asked = options.num_draft_tokens
-        uses_own = any(each.is_head for each in usable_drafters(options, self._drafters))
-        num_own = (asked or self._head_length) if uses_own and asked != 0 else None
+        prompt = np.asarray(new.prompt, dtype=np.int32)
+        is_read_along = self._batch.begin(new.step_id, prompt, options)
+        num_own = (options.num_draft_tokens or self._head_length) if is_read_along else None
         self._running[new.step_id] = Running(new, request_id, options.task, num_own)
-        self._batch.begin(new.step_id, np.asarray(new.prompt, dtype=np.int32), options)
 
     def _end(self, step_id: str, last: RequestStep | None = None) -> None:
         running = self._running.pop(step_id, None)

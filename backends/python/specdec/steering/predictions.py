@@ -133,7 +133,7 @@ class Predictor:
         if self._traits.max_copy_tokens:
             found[COPY_CHOICE] = self._speed(COPY_CHOICE, _OwnRounds())
         for candidate in self._traits.candidates:
-            if not candidate.is_head or self._progress.is_start or self._progress.can_read:
+            if not candidate.is_head or self._progress.can_read:
                 found.update(self._speeds_of(candidate))
         return found
 
