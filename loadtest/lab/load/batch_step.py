@@ -18,7 +18,7 @@ import numpy as np
 from specdec.batch_drafting.batch_drafter import BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.requests import RequestStep
+from specdec.batch_drafting.requests import RequestStart, RequestStep
 from specdec.drafting.copying.suffix import Memory
 from specdec.loadtest.kit.options import add_numbers, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import NUM_PER_TASK, as_tokens, held_out_prompts
@@ -133,7 +133,8 @@ class _Row:
         self.answer = [*prompts[(7 * number + 1) % len(prompts)]]
         self.draft: tuple[int, ...] = ()
         prompt = np.asarray(prompts[number % len(prompts)], dtype=np.int32)
-        batch.begin(self.name, prompt, DraftingOptions(len(self.answer), drafter, task="text"))
+        options = DraftingOptions(len(self.answer), drafter, task="text")
+        batch.begin([RequestStart(self.name, prompt, options)])
 
     def verify(self) -> RequestStep:
         """Return the accepted draft tokens and the answer's next token."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from specdec.batch_drafting.batch_drafter import BatchDrafter
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.requests import RequestStep
+from specdec.batch_drafting.requests import RequestStart, RequestStep
 from specdec.rounds import Round
 
 
@@ -21,6 +21,8 @@ class Running:
     prompt: tuple[int, ...]
     text: tuple[int, ...]
     num_prompt_steps: int = 1
+    is_read_along: bool = False
+    """Whether the engine's own drafter reads the prompt along."""
     generated: list[int] = field(default_factory=list)
     draft: tuple[int, ...] = ()
     drafts: list[tuple[int, ...]] = field(default_factory=list)
@@ -59,7 +61,8 @@ class BatchEngine:
         given = {"max_tokens": len(text), **options}
         self.running[request_id] = Running(tuple(prompt), tuple(text), num_prompt_steps)
         ids = np.asarray(prompt, dtype=np.int32)
-        self.drafter.begin(request_id, ids, DraftingOptions(**given))  # type: ignore[arg-type]
+        start = RequestStart(request_id, ids, DraftingOptions(**given))  # type: ignore[arg-type]
+        (self.running[request_id].is_read_along,) = self.drafter.begin([start])
 
     def cancel(self, request_id: str) -> None:
         self._end(request_id, is_complete=False)

@@ -163,6 +163,22 @@ def test_head_of_the_engine_is_steered():
         assert set(server.engine.num_own_draft) == {None}
 
 
+def test_steps_that_read_prompts_count_as_such(monkeypatch):
+    """Requests that generate meanwhile report what slowed their step, and only then."""
+    with serving() as server:
+        monkeypatch.setattr(server.controller, "draw", lambda _: True)
+        learned = []
+        monkeypatch.setattr(server.controller, "learn_step", lambda step, _: learned.append(step))
+        server.engine.add("a", LOOP, LOOP * 2, num_draft_tokens=0)
+        for _ in range(3):
+            server.engine.step()
+        server.engine.add("b", LOOP, LOOP * 2, num_prompt_steps=2, num_draft_tokens=0)
+        for _ in range(4):
+            server.engine.step()
+        server.settle()
+    assert [step.num_reading for step in learned] == [0, 0, 1, 1, *[0] * 4]
+
+
 def test_controller_learns_acceptance_and_step_times():
     """The controller learns by task from requests that leave everything open."""
     with serving() as server:

@@ -13,6 +13,7 @@ from specdec.batch_drafting.options import DraftingOptions
 from specdec.batch_drafting.requests import (
     BatchRequest,
     BuildDrafter,
+    RequestStart,
     RequestStep,
     RoundClock,
     StepDrafts,
@@ -103,20 +104,19 @@ class BatchDrafter:
         self._thread = threading.Thread(target=self._work, name="batch-drafter", daemon=True)
         self._thread.start()
 
-    def begin(self, request_id: str, prompt: TokenIds, options: DraftingOptions) -> bool:
-        """Take a new request with its prompt [n ≥ 1] int32; end an earlier one with this id.
+    def begin(self, new: Sequence[RequestStart]) -> list[bool]:
+        """Take the requests that begin together; earlier ones with the same ids end.
 
-        Return whether the engine's own drafter should read the prompt along. `options.max_tokens`
-        must fit the engine's limit, because a buffer of that size is made.
+        Return for each whether the engine's own drafter should read the prompt along.
         """
-        self.end(request_id, is_complete=False)
-        if self._hangs:
-            return False
         now_s = self._clock()
-        request = self._requests[request_id] = BatchRequest(options, prompt, now_s)
+        requests = [BatchRequest(each.options, each.prompt, now_s) for each in new]
+        for each, request in zip(new, requests, strict=True):
+            self.end(each.request_id, is_complete=False)
+            if not self._hangs:
+                self._requests[each.request_id] = request
         self._load.set_inflight(len(self._requests))
-        (proposal,) = self._proposals([request], now_s)
-        return proposal.num_next is not None
+        return [each.num_next is not None for each in self._proposals(requests, now_s)]
 
     def step(self, steps: Sequence[RequestStep]) -> StepDrafts:
         """Take the results of a step for all running requests, and return their next draft tokens.

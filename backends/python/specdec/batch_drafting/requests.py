@@ -17,6 +17,17 @@ from specdec.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
+class RequestStart:
+    """A request that begins."""
+
+    request_id: str
+    prompt: TokenIds
+    """[n ≥ 1] int32."""
+    options: DraftingOptions
+    """Its `max_tokens` must fit the engine's limit: a buffer of that size is made."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestStep:
     """The result of one step of the engine for one request."""
 

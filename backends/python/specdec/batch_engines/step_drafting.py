@@ -14,7 +14,7 @@ from specdec.batch_drafting.batch_drafter import BATCH, BatchDrafter
 from specdec.batch_drafting.building import RequestDrafterBuilder
 from specdec.batch_drafting.draft_models import DraftModels
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.batch_drafting.requests import RequestStep
+from specdec.batch_drafting.requests import RequestStart, RequestStep
 from specdec.batch_engines.reports import StepReport
 from specdec.batch_engines.requests import NewRequest, Running
 from specdec.deployment.freshness import fingerprint_of, weights_of
@@ -99,8 +99,7 @@ class StepDrafting:
         self._num_scheduled = num_scheduled
         for step_id in finished:
             self._end(step_id)
-        for each in new:
-            self._begin(each)
+        self._begin(new)
         wanted = [self.num_own_draft]
         wanted += [each.num_after_prompt for each in self._running.values() if each.is_reading]
         self.num_own_draft = max((each for each in wanted if each is not None), default=None)
@@ -169,14 +168,21 @@ class StepDrafting:
         self._batch.close()
         self._kept.close()
 
-    def _begin(self, new: NewRequest) -> None:
-        given = dict(new.options)
-        request_id = given.pop("id")
-        options = DraftingOptions.from_json(given)
-        prompt = np.asarray(new.prompt, dtype=np.int32)
-        is_read_along = self._batch.begin(new.step_id, prompt, options)
-        num_own = (options.num_draft_tokens or self._head_length) if is_read_along else None
-        self._running[new.step_id] = Running(new, request_id, options.task, num_own)
+    def _begin(self, new: Sequence[NewRequest]) -> None:
+        starts, request_ids = [], []
+        for each in new:
+            given = dict(each.options)
+            request_ids.append(given.pop("id"))
+            prompt, options = np.asarray(each.prompt, np.int32), DraftingOptions.from_json(given)
+            starts.append(RequestStart(each.step_id, prompt, options))
+        are_read_along = self._batch.begin(starts)
+        for each, start, request_id, is_read_along in zip(
+            new, starts, request_ids, are_read_along, strict=True
+        ):
+            length = start.options.num_draft_tokens or self._head_length
+            self._running[each.step_id] = Running(
+                each, request_id, start.options.task, length if is_read_along else None
+            )
 
     def _end(self, step_id: str, last: RequestStep | None = None) -> None:
         running = self._running.pop(step_id, None)

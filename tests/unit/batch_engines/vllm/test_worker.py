@@ -167,6 +167,18 @@ def test_vllms_own_drafter_is_left_out_if_no_request_wants_it(serve, drafter):
     assert server.core.runner.num_own_drafted == []
 
 
+@pytest.mark.parametrize(("num_requests", "is_read"), [(1, True), (2, False), (9, False)])
+def test_vllms_own_drafter_reads_prompts_only_if_it_is_chosen(serve, num_requests, is_read):
+    """The choice comes before the prompt is read, and requests that begin together all count."""
+    rules = {"speculation": "schedule", "speculation_schedule": "load<=1:3, else:0"}
+    server = serve(head_core(), **HEAD, **rules)
+    for number in range(num_requests):
+        server.core.add(f"r{number}", PROMPT, PROMPT[1:30])
+    server.core.run()
+    assert bool(server.core.runner.num_own_drafted) == is_read
+    assert any(server.core.ended["r0"].verified) == is_read
+
+
 def test_copy_that_goes_beyond_the_heads_draft_is_taken(serve):
     """It has more tokens than the head's."""
     server = serve(head_core(), **HEAD)
