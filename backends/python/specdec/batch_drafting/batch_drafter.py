@@ -22,7 +22,6 @@ from specdec.drafting.models.engine import DraftHealth
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.drafting.steered import SteeredDrafter
 from specdec.errors import DraftTimeoutError, InvalidRequestError, UnsupportedError
-from specdec.rounds import Round
 from specdec.steering.load import Load
 from specdec.token_ids import TokenIds
 
