@@ -1,8 +1,9 @@
 """gRPC and HTTP clients of the model `specdec`, and the commands `specdec chat` and `generate`.
 
-`request` and `response` define what is sent and received; both clients share them.
+`request` and `response` define what is sent and received; all clients share them.
 """
 
+from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.clients.errors import SpecdecError
 from specdec.clients.grpc_client import GrpcClient
 from specdec.clients.http_client import HttpClient
@@ -11,6 +12,7 @@ from specdec.clients.response import AnswerEnd, Chunk, GenerationResult, collect
 
 __all__ = [
     "AnswerEnd",
+    "AsyncGrpcClient",
     "Chunk",
     "GenerationRequest",
     "GenerationResult",

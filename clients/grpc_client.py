@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from specdec.clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
-from specdec.clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
+from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
+from specdec.clients.grpc_messages import decode_response, encode_request, error_from_call
+from specdec.clients.response import Chunk, GenerationResult, collect
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from specdec.clients.request import GenerationRequest, WireTensor
-
-_STRUCT_CODES = {"BOOL": "?", "INT32": "i", "UINT64": "Q", "FP32": "f"}
-_TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTED"}
-
+    from specdec.clients.request import GenerationRequest
 
 class GrpcClient:
     """A gRPC connection to one server; threads may share it.
@@ -87,12 +83,12 @@ class GrpcClient:
                 error_text = error_text or response.error_message
                 if error_text:
                     continue
-                chunk = _decode(response.infer_response, request.request_id)
+                chunk = decode_response(response.infer_response, request.request_id)
                 if chunk is not None:
                     is_complete = chunk.end is not None
                     yield chunk
         except grpc.RpcError as error:
-            raise _error_from_call(error) from None
+            raise error_from_call(error) from None
         finally:
             # Ends a call that the caller has abandoned; does nothing to one that has ended.
             call.cancel()
@@ -112,59 +108,3 @@ class GrpcClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def encode_request(request: GenerationRequest, model_name: str, *, stream: bool) -> Any:
-    """Return a request as a ModelInferRequest message.
-
-    Raises SpecdecError (`client_invalid_request`) for a value that its type cannot hold.
-    """
-    message = service_pb2.ModelInferRequest(model_name=model_name, id=request.request_id)
-    # Asks for an empty final response, so that the end of a decoupled answer is seen.
-    message.parameters["triton_enable_empty_final_response"].bool_param = True
-    for tensor in request.tensors(stream=stream):
-        message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        message.raw_input_contents.append(_pack(tensor))
-    return message
-
-
-def _pack(tensor: WireTensor) -> bytes:
-    if tensor.datatype == "BYTES":
-        texts = [str(value).encode() for value in tensor.values]
-        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
-    return struct.pack(f"<{len(tensor.values)}{_STRUCT_CODES[tensor.datatype]}", *tensor.values)
-
-
-def _decode(response: Any, request_id: str) -> Chunk | None:
-    """Return the chunk in a response; None for the empty one that ends the stream.
-
-    Raises SpecdecError (`client_broken_answer`) for another request's response.
-    """
-    if response.id != request_id:
-        message = f"asked as {request_id!r}, answered as {response.id!r}"
-        raise SpecdecError(message, error_type=BROKEN_ANSWER)
-    if not response.outputs:
-        return None
-    pairs = zip(response.outputs, response.raw_output_contents, strict=True)
-    return chunk_from_outputs({spec.name: _unpack(spec.datatype, raw) for spec, raw in pairs})
-
-
-def _unpack(datatype: str, raw: bytes) -> list[Any]:
-    if datatype != "BYTES":
-        code = _STRUCT_CODES[datatype]
-        return list(struct.unpack(f"<{len(raw) // struct.calcsize(code)}{code}", raw))
-    values, start = [], 0
-    while start < len(raw):
-        end = start + 4 + int.from_bytes(raw[start : start + 4], "little")
-        values.append(raw[start + 4 : end].decode())
-        start = end
-    return values
-
-
-def _error_from_call(error: Any) -> SpecdecError:
-    code, details = error.code().name, error.details() or ""
-    if code == "DEADLINE_EXCEEDED":
-        return SpecdecError(details, error_type=CLIENT_TIMEOUT, status=code)
-    if code == "UNAVAILABLE" and "connect" in details.split(":")[0].lower():
-        return SpecdecError(details, error_type=CONNECTION_FAILED, status=code)
-    return SpecdecError.from_server(details, _TRITON_CODES.get(code, code))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from specdec.clients.errors import INVALID_REQUEST, SpecdecError
+from specdec.errors import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,7 @@ class GenerationRequest:
     bad_words: Sequence[str] | None = _list("BYTES")
     logit_bias: Mapping[int, float] | str | None = _scalar("BYTES")
     end_id: int | None = _scalar("INT32")
+    ignore_eos: bool | None = _scalar("BOOL")
     pad_id: int | None = _scalar("INT32")
     return_log_probs: bool | None = _scalar("BOOL")
     exclude_input_in_output: bool | None = _scalar("BOOL")
@@ -120,13 +122,13 @@ INPUTS: dict[str, InputSpec] = {
 
 def _check_type(name: str, datatype: DataType, value: object) -> None:
     if not _fits(datatype, value):
-        message = f"{name} is sent as {datatype}, which cannot hold {value!r}"
+        message = f"{name} is sent as {datatype}, which cannot hold {shown(value)}"
         raise SpecdecError(message, error_type=INVALID_REQUEST, status="INVALID_ARG")
 
 
 def _fits(datatype: DataType, value: object) -> bool:
     if datatype == "BYTES":
-        return isinstance(value, str)
+        return isinstance(value, str) and _is_text(value)
     if datatype == "BOOL" or isinstance(value, bool):
         return datatype == "BOOL" and isinstance(value, bool)
     if datatype == "FP32":
@@ -134,3 +136,12 @@ def _fits(datatype: DataType, value: object) -> bool:
         return isinstance(value, int | float) and not _FP32_MAX < abs(value) < math.inf
     low, high = _INTEGER_LIMITS[datatype]
     return isinstance(value, int) and low <= value <= high
+
+
+def _is_text(value: str) -> bool:
+    """Return whether a string has no half of a surrogate pair, which JSON may contain."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

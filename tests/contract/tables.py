@@ -272,6 +272,7 @@ SPECDEC_INPUTS = {
     "bad_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
     "logit_bias": Tensor("TYPE_STRING", (1,), is_optional=True),
     "end_id": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "ignore_eos": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "pad_id": Tensor("TYPE_INT32", (1,), is_optional=True),
     "return_log_probs": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "exclude_input_in_output": Tensor("TYPE_BOOL", (1,), is_optional=True),
@@ -283,6 +284,24 @@ SPECDEC_INPUTS = {
     "prediction": Tensor("TYPE_STRING", (1,), is_optional=True),
     "deadline_ms": Tensor("TYPE_INT32", (1,), is_optional=True),
     "return_perf_metrics": Tensor("TYPE_BOOL", (1,), is_optional=True),
+}
+
+# Inputs of NVIDIA's models that specdec takes for their clients; its own clients do not send them.
+NVIDIAS_INPUTS = {
+    "min_length": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "beam_width": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "num_return_sequences": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "length_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "len_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "early_stopping": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_context_logits": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_generation_logits": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_num_input_tokens": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_num_output_tokens": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_finish_reason": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "guided_decoding_guide_type": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "guided_decoding_guide": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "lora_task_id": Tensor("TYPE_UINT64", (1,), is_optional=True),
 }
 
 SPECDEC_OUTPUTS = {

@@ -20,6 +20,7 @@ from tests.contract.tables import (
     GAUGES,
     HISTOGRAMS,
     MAKE_TARGETS,
+    NVIDIAS_INPUTS,
     PORT_VARIABLES,
     SPECDEC_COMMANDS,
     SPECDEC_INPUTS,
@@ -48,7 +49,7 @@ def test_tensors_are_the_documented_ones(configurations):
     """Inputs and outputs have the documented names, types and dims; every input is optional."""
     configuration = configurations["specdec"]
 
-    assert tensors_of(configuration.input) == SPECDEC_INPUTS
+    assert tensors_of(configuration.input) == SPECDEC_INPUTS | NVIDIAS_INPUTS
     assert tensors_of(configuration.output) == SPECDEC_OUTPUTS
     assert configuration.model_transaction_policy.decoupled
     assert configuration.max_batch_size >= 1

@@ -30,6 +30,9 @@ COMMANDS = {
     "serve": Command(
         "specdec.launch.launcher", "run tritonserver with the model repository", "server"
     ),
+    "gateway": Command(
+        "specdec.gateway.cli", "OpenAI-compatible server in front of tritonserver", "gateway"
+    ),
     "health": Command("specdec.health.cli", "ask whether a running server is ready", "server"),
     "build": Command(
         "specdec.builder.cli", "build the default pair, import or distill a model", "torch"

@@ -6,6 +6,7 @@ _CLIENTS = frozenset(("geventhttpclient", "grpc", "tritonclient", "urllib3"))
 _TORCH = frozenset(("packaging", "safetensors", "torch", "tqdm", "yaml"))
 _MODULES = {
     "clients": _CLIENTS,
+    "gateway": _CLIENTS | {"fastapi", "httptools", "prometheus_client", "pydantic", "uvicorn"},
     "torch": _TORCH,
     "tracing": frozenset(("opentelemetry",)),
     "server": _TORCH

@@ -13,7 +13,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2_grpc
 
 from specdec.clients.errors import SpecdecError
-from specdec.clients.grpc_client import encode_request
+from specdec.clients.grpc_messages import encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

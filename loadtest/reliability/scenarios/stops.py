@@ -17,7 +17,7 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from specdec.clients import GenerationRequest
-from specdec.clients.grpc_client import encode_request
+from specdec.clients.grpc_messages import encode_request
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of
 from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports

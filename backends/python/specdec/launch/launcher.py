@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -23,13 +24,14 @@ from specdec.launch.server_command import (
 )
 from specdec.launch.supervisor import serve
 
-DEFAULTS = ServeSettings(Path("model_repository"))
+DEFAULTS = ServeSettings(Path("model_repository"), has_openai=True)
+"""Defaults of all options; --openai is off by default."""
 
 
 def port_from_environment(kind: str, default: int) -> int:
     """Return the port in the environment variable for `kind`, or `default` if that is not set.
 
-    The kinds are http, grpc, metrics and health; their variables are HTTP_PORT and so on. Raises
+    The kinds are http, grpc, metrics, health and openai; their variables are HTTP_PORT and so on. Raises
     LaunchError if the variable is no number.
     """
     text = os.environ.get(PORT_VARIABLES[kind], "")
@@ -99,6 +101,8 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         trace_url=arguments.trace_url,
         trace_every=arguments.trace_every,
         admin_key_file=arguments.admin_key_file,
+        has_openai=arguments.openai,
+        gateway_args=tuple(shlex.split(arguments.gateway_args)),
         extra_args=extra_args,
         **ports,
     )
@@ -140,6 +144,16 @@ def _parser() -> argparse.ArgumentParser:
             metavar="PORT",
             help=f"default: ${PORT_VARIABLES[kind]}, else {default}; 0 takes a free one",
         )
+    parser.add_argument(
+        "--openai", action="store_true", help="run the gateway too, an OpenAI-compatible server"
+    )
+    parser.add_argument(
+        "--gateway-args",
+        default="",
+        metavar="OPTIONS",
+        help="further options of `specdec gateway`, as one text, such as "
+        "'--workers 2 --api-key-file keys'",
+    )
     parser.add_argument(
         "--address",
         default=DEFAULTS.address,

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdec.gateway.settings import DEFAULT_PORT as OPENAI_PORT
+from specdec.gateway.settings import PORT_VARIABLE as OPENAI_VARIABLE
 from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.health.endpoint import DEFAULT_PORT, PORT_VARIABLE
 from specdec.launch.admin_key import restricting_options
@@ -34,6 +36,7 @@ PORT_VARIABLES = {
     "grpc": "GRPC_PORT",
     "metrics": "METRICS_PORT",
     "health": PORT_VARIABLE,
+    "openai": OPENAI_VARIABLE,
 }
 """Environment variables that set the ports, by kind of port."""
 REGION_PREFIX = "specdec_run_"
@@ -60,6 +63,12 @@ class ServeSettings:
     metrics_port: int = 8002
     health_port: int = DEFAULT_PORT
     """Port on which the supervisor answers /health/live and /health/ready."""
+    has_openai: bool = False
+    """Whether the gateway runs too."""
+    openai_port: int = OPENAI_PORT
+    """Port of the gateway."""
+    gateway_args: tuple[str, ...] = ()
+    """Further options of `specdec gateway`."""
     inflight_limit: int = 64
     """Most requests in flight; sets the number of the Python backend's threads."""
     drain_s: float = 30.0
@@ -102,8 +111,9 @@ class ServeSettings:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports by kind: http, grpc, metrics and health."""
-        return {kind: getattr(self, f"{kind}_port") for kind in PORT_VARIABLES}
+        """The ports by kind: http, grpc, metrics and health, and openai if the gateway runs."""
+        kinds = [kind for kind in PORT_VARIABLES if kind != "openai" or self.has_openai]
+        return {kind: getattr(self, f"{kind}_port") for kind in kinds}
 
     @property
     def has_http(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from specdec.health.assessment import ANSWER_S, SETTLE_S
 from specdec.health.endpoint import Health, HealthEndpoint
 from specdec.launch.child_server import ChildServer
+from specdec.launch.gateway_process import GatewayProcess
 from specdec.launch.installation import LaunchError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class _Supervisor:
         self._draft_restarts: deque[float] = deque()
         self._start_s: float | None = None
         """Seconds that the first start took; None until the server has been ready."""
+        self._gateway = GatewayProcess(settings)
         # Handlers are set before the first start, so that a signal during it orphans no process.
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
@@ -92,6 +94,7 @@ class _Supervisor:
     def run(self) -> int:
         """Run tritonserver as `serve` describes; return the exit status."""
         try:
+            self._gateway.start()
             while True:
                 status = self._run_once()
                 if status is not None:
@@ -99,6 +102,7 @@ class _Supervisor:
                 if not self._pause():
                     return 0
         finally:
+            self._gateway.stop()
             self._endpoint.close()
             if self._pid_file is not None:
                 self._pid_file.unlink(missing_ok=True)
@@ -141,6 +145,8 @@ class _Supervisor:
         """Watch until the server has a fault, and return it; None if a stop was requested."""
         start_s = time.monotonic()
         while not self._should_stop():
+            if news := self._gateway.look():
+                _say(news)
             if child.ended():
                 return _Fault("tritonserver has ended by itself")
             assessment = child.look()
@@ -167,6 +173,7 @@ class _Supervisor:
 
     def _stop(self, child: ChildServer) -> int:
         """Drain a server that was ready, until a second signal; return the exit status."""
+        self._gateway.drain()
         if child.was_ready:
             deadline_s = time.monotonic() + self._settings.drain_s
             if not self._drain(child, deadline_s, "shutting down"):

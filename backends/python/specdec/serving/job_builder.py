@@ -24,7 +24,7 @@ from specdec.serving.drafters.building import DrafterFactory
 from specdec.serving.job import Job, JobEngines
 from specdec.serving.llmapi_requests import llmapi_target
 from specdec.serving.request.prompt_log import PromptLog
-from specdec.serving.request.request import GenerationRequest
+from specdec.serving.request.request import GenerationRequest, with_max_tokens
 from specdec.serving.request.verification import choose_verification
 from specdec.serving.request_context import RequestContext, band_of
 from specdec.serving.task_labels import RequestTask, TaskLabeler
@@ -65,8 +65,9 @@ class JobBuilder:
         Raises InvalidRequestError for a prompt that is too long or that the chat template refuses.
         Raises UnsupportedError if the request asks for something that these engines cannot do.
         """
-        request = admitted.request
-        prompt = self._tokenizer.prompt(request, self._settings.max_seq_len)
+        prompt = self._tokenizer.prompt(admitted.request, self._settings.max_seq_len)
+        request = with_max_tokens(admitted.request, self._settings.max_seq_len - len(prompt))
+        admitted = replace(admitted, request=request)
         if self._prompt_log is not None:
             self._prompt_log.offer(request.tenant, request.task, prompt)
         seed = secrets.randbits(63) if request.seed is None else request.seed
@@ -101,7 +102,7 @@ class JobBuilder:
     ) -> JobEngines:
         """Return the target and the drafter of a request."""
         request, in_flight = admitted.request, admitted.in_flight
-        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
+        end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
         request_context = RequestContext(
             request, admitted.request_id, prompt, sampling, end_id, in_flight, draft_clock, task
@@ -123,7 +124,7 @@ class JobBuilder:
     ) -> JobEngines:
         """Return a target with our drafters inside, for a request."""
         request = admitted.request
-        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
+        end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
         prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
         options = DraftingOptions(
@@ -175,6 +176,12 @@ class JobBuilder:
         admitted.in_flight.watch(target, is_target=True)
         # Texts come in the order of the tokens, so the token itself is not needed.
         return JobEngines(target, None, ENGINE, lambda _: target.next_text(), counts)
+
+    def _end_id(self, request: GenerationRequest) -> int | None:
+        """Return the token that ends the answer; None if none does."""
+        if request.ignore_eos:
+            return None
+        return self._tokenizer.end_id if request.end_id is None else request.end_id
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
         """Return how the engines draw and verify tokens for the request.

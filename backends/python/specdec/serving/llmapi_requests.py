@@ -40,6 +40,7 @@ def _check(request: GenerationRequest) -> None:
     given = {
         "input_ids": request.input_ids is not None,
         "end_id": request.end_id is not None,
+        "ignore_eos": request.ignore_eos,
         "num_draft_tokens": request.num_draft_tokens is not None,
         "drafter": request.drafter.name != AUTO,
         "verification": request.verification is not None,

@@ -131,7 +131,8 @@ LOW, HIGH = -(2**31), INT32_MAX
 
 # (input, value, parts of the message: the limit and the given value)
 REFUSED = [
-    *[("max_tokens", value, ("from 1 to", str(value))) for value in (0, -1, LOW)],
+    ("max_tokens", 0, ("at least 1", "given 0")),
+    *[("max_tokens", value, ("from -1 to", str(value))) for value in (-2, LOW)],
     ("verification", "magic", ("exact, rejection, block, typical", "'magic'")),
     *[("min_tokens", value, ("from 0 to 256", str(value))) for value in (-1, LOW, 257)],
     *[("top_k", value, ("from 0 to", str(value))) for value in (-1, LOW)],
@@ -139,7 +140,7 @@ REFUSED = [
     *[("num_draft_tokens", value, ("from 0 to 16", str(value))) for value in (-1, 17, LOW, HIGH)],
     *[("deadline_ms", value, ("from 1 to", str(value))) for value in (0, -5, LOW)],
     *[("temperature", value, ("from 0 to 10", "given")) for value in (-0.1, 10.5, 3e38)],
-    *[("top_p", value, ("above 0 to 1", "given")) for value in (0.0, -1.0, 1.01)],
+    *[("top_p", value, ("from 0 to 1", "given")) for value in (-1.0, 1.01)],
     *[("min_p", value, ("from 0 to 1", "given")) for value in (-0.1, 1.5)],
     *[("repetition_penalty", value, ("0.01 to 100", "given")) for value in (0.0, 1e-38, 101.0)],
     *[

@@ -12,17 +12,24 @@ from collections.abc import Collection
 from typing import Any
 
 from specdec.errors import InvalidRequestError, UnsupportedError, shown
+from specdec.serving.request.values import Arrays
 
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+NEUTRAL_INPUTS: dict[str, tuple[Any, ...]] = {
     "beam_width": (1,),
+    "num_return_sequences": (1,),
     "length_penalty": (0, 1),
+    "len_penalty": (0, 1),
     "early_stopping": (False,),
     "return_context_logits": (False,),
     "return_generation_logits": (False,),
     "return_num_input_tokens": (False, True),
     "return_num_output_tokens": (False, True),
+    "return_finish_reason": (False, True),
+    "guided_decoding_guide_type": ("",),
+    "guided_decoding_guide": ("",),
+    "lora_task_id": (),
 }
-"""Fields that NVIDIA's clients always send, with the values at which they change nothing."""
+"""Inputs of NVIDIA's models that clients send, with the values at which they change nothing."""
 
 _TRACE_CONTEXT = {"traceparent", "tracestate", "baggage"}
 _TRITONS_OWN = {"id", "binary_data_output", "priority", "timeout", "headers"}
@@ -45,10 +52,8 @@ def check_parameters(text: str, inputs: Collection[str]) -> None:
             continue
         if "-" in name and name.replace("-", "_").lower() not in inputs:
             continue
-        if name in _NEUTRAL:
-            if value not in _NEUTRAL[name]:
-                allowed = " or ".join(str(each) for each in _NEUTRAL[name])
-                raise UnsupportedError(f"{name} must be {allowed}; given {shown(value)}")
+        if name in NEUTRAL_INPUTS:
+            _check_neutral(name, value)
             continue
         if name in inputs:
             raise InvalidRequestError(
@@ -57,3 +62,17 @@ def check_parameters(text: str, inputs: Collection[str]) -> None:
         nearest = difflib.get_close_matches(name.lower(), inputs, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise InvalidRequestError(f"unknown field {shown(name)}{hint}")
+
+
+def check_neutral_inputs(arrays: Arrays) -> None:
+    """Raise UnsupportedError if an input of NVIDIA's models has a value that is not neutral."""
+    for name in NEUTRAL_INPUTS.keys() & arrays.keys():
+        value = arrays[name].ravel()[0]
+        _check_neutral(name, value.decode(errors="replace") if isinstance(value, bytes) else value)
+
+
+def _check_neutral(name: str, value: Any) -> None:
+    allowed = NEUTRAL_INPUTS[name]
+    if value not in allowed:
+        texts = " or ".join(map(repr, allowed)) or "left out"
+        raise UnsupportedError(f"{name} must be {texts}; given {shown(value)}")

@@ -6,7 +6,7 @@ The functions are pure. Every error names the limit and the value given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.drafting.asked import AUTO_DRAFTER, AskedDrafter, read_drafter
 from specdec.drafting.registry import DrafterId
 from specdec.errors import InvalidRequestError, shown
+from specdec.serving.request.parameters import check_neutral_inputs
 from specdec.serving.request.values import Arrays, Reader
 
 DEFAULT_TASK = "default"
@@ -27,6 +28,9 @@ MAX_REPETITION_PENALTY = 100.0
 MIN_REPETITION_PENALTY = float(np.float32(0.01))
 """Smallest repetition penalty, 1 ÷ the largest. Clients send float32, so it is rounded to that and
 lies a little below 0.01."""
+
+ALL_THAT_FITS = -1
+"""`max_tokens` of a request for as many tokens as the context has room for after the prompt."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 """Inputs that can hold the prompt; a request has exactly one of them."""
@@ -43,6 +47,7 @@ class GenerationRequest:
     messages: tuple[Mapping[str, Any], ...] | None = None
     input_ids: tuple[int, ...] | None = None
     max_tokens: int = 256
+    """Most tokens of the answer; ALL_THAT_FITS until the prompt's length is known."""
     stream: bool = False
     sampling: SamplingParams = GREEDY
     """Sampling parameters except seed and bad words, which are fields of their own."""
@@ -51,6 +56,8 @@ class GenerationRequest:
     return_log_probs: bool = False
     stop_words: tuple[str, ...] = ()
     end_id: int | None = None
+    ignore_eos: bool = False
+    """Whether no token ends the answer."""
     exclude_input_in_output: bool = True
     num_draft_tokens: int | None = None
     drafter: AskedDrafter = AUTO_DRAFTER
@@ -85,8 +92,10 @@ class RequestLimits:
 def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     """Return the request in `arrays` after checking everything that needs no tokenizer.
 
-    `arrays` holds the inputs by name, without the batch dimension. Raises InvalidRequestError.
+    `arrays` holds the inputs by name, without the batch dimension. Raises InvalidRequestError,
+    and UnsupportedError for an input of NVIDIA's models that asks for something.
     """
+    check_neutral_inputs(arrays)
     read = Reader(arrays, limits.max_text_bytes)
     given = [name for name in PROMPT_INPUTS if name in arrays]
     if len(given) != 1:
@@ -96,7 +105,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
         )
     drafter = read_drafter(read.text("drafter", DEFAULTS.drafter.name), limits.drafters)
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
-    max_tokens = read.integer("max_tokens", DEFAULTS.max_tokens, 1, 2**31 - 1)
+    max_tokens = _max_tokens(read)
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(limits.max_seq_len),
@@ -109,6 +118,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
         return_log_probs=read.flag("return_log_probs", DEFAULTS.return_log_probs),
         stop_words=read.words("stop_words"),
         end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
+        ignore_eos=read.flag("ignore_eos", DEFAULTS.ignore_eos),
         exclude_input_in_output=read.flag(
             "exclude_input_in_output", DEFAULTS.exclude_input_in_output
         ),
@@ -123,12 +133,40 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     )
 
 
+def with_max_tokens(request: GenerationRequest, num_left: int) -> GenerationRequest:
+    """Return the request with a number for ALL_THAT_FITS; `num_left` tokens fit after the prompt.
+
+    Raises InvalidRequestError if that is less than `min_tokens`.
+    """
+    if request.max_tokens != ALL_THAT_FITS:
+        return request
+    if request.sampling.min_tokens > num_left:
+        raise InvalidRequestError(
+            f"min_tokens must be at most {num_left}, which fit after the prompt; "
+            f"given {request.sampling.min_tokens}"
+        )
+    return replace(request, max_tokens=num_left)
+
+
+def _max_tokens(read: Reader) -> int:
+    value: int = read.integer("max_tokens", DEFAULTS.max_tokens, ALL_THAT_FITS, 2**31 - 1)
+    if value == 0:
+        raise InvalidRequestError(
+            f"max_tokens must be at least 1, or {ALL_THAT_FITS} for all that fit; given 0"
+        )
+    return value
+
+
 def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
     default = DEFAULTS.sampling
+    temperature = read.number("temperature", default.temperature, 0.0, 10.0)
+    top_p = read.number("top_p", default.top_p, 0.0, 1.0)
+    is_greedy = top_p == 0.0  # The smallest nucleus is the most probable token.
+    most = 2**31 - 1 if max_tokens == ALL_THAT_FITS else max_tokens
     return SamplingParams(
-        temperature=read.number("temperature", default.temperature, 0.0, 10.0),
+        temperature=0.0 if is_greedy else temperature,
         top_k=read.integer("top_k", default.top_k, 0, 2**31 - 1),
-        top_p=read.number("top_p", default.top_p, 0.0, 1.0, exclusive_minimum=True),
+        top_p=default.top_p if is_greedy else top_p,
         min_p=read.number("min_p", default.min_p, 0.0, 1.0),
         repetition_penalty=read.number(
             "repetition_penalty",
@@ -138,20 +176,31 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
         ),
         presence_penalty=read.number("presence_penalty", default.presence_penalty, -2.0, 2.0),
         frequency_penalty=read.number("frequency_penalty", default.frequency_penalty, -2.0, 2.0),
-        min_tokens=read.integer("min_tokens", default.min_tokens, 0, max_tokens),
+        min_tokens=_min_tokens(read, most),
         logit_bias=read.logit_bias(vocab_size),
     )
 
 
+def _min_tokens(read: Reader, most: int) -> int:
+    names = "min_tokens", "min_length"
+    given = {name: read.integer(name, None, 0, most) for name in names}
+    return _same(given, DEFAULTS.sampling.min_tokens)
+
+
 def _seed(read: Reader) -> int | None:
-    seed: int | None
-    random_seed: int | None
-    seed, random_seed = (read.integer(name, None, 0, 2**64 - 1) for name in ("seed", "random_seed"))
-    if seed is not None and random_seed is not None and seed != random_seed:
+    names = "seed", "random_seed"
+    return _same({name: read.integer(name, None, 0, 2**64 - 1) for name in names}, None)
+
+
+def _same(given: Mapping[str, int | None], default: Any) -> Any:
+    """Return the value of an input with two names; raise InvalidRequestError if they differ."""
+    values = [value for value in given.values() if value is not None]
+    if len(set(values)) > 1:
+        first, second = given
         raise InvalidRequestError(
-            f"seed and random_seed are the same input; given {seed} and {random_seed}"
+            f"{first} and {second} are the same input; given {values[0]} and {values[1]}"
         )
-    return random_seed if seed is None else seed
+    return values[0] if values else default
 
 
 def _verification(read: Reader) -> str | None:

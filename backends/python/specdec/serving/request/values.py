@@ -64,23 +64,15 @@ class Reader:
             )
         return int(value)
 
-    def number(
-        self,
-        name: str,
-        default: float,
-        minimum: float,
-        maximum: float,
-        *,
-        exclusive_minimum: bool = False,
-    ) -> float:
+    def number(self, name: str, default: float, minimum: float, maximum: float) -> float:
         value = self._scalar(name)
         if value is None:
             return default
         number = float(value)
-        above = number > minimum if exclusive_minimum else number >= minimum
-        if not (math.isfinite(number) and above and number <= maximum):
-            bounds = f"{'above' if exclusive_minimum else 'from'} {minimum:g} to {maximum:g}"
-            raise InvalidRequestError(f"{name} must be a finite number {bounds}; given {number:g}")
+        if not (math.isfinite(number) and minimum <= number <= maximum):
+            raise InvalidRequestError(
+                f"{name} must be a finite number from {minimum:g} to {maximum:g}; given {number:g}"
+            )
         return number
 
     def text(self, name: str, default: str, max_bytes: int | None = None) -> str:

@@ -93,10 +93,11 @@ class Tokenizer:
         if the prompt is empty, or if the chat template refuses the messages.
         """
         prompt = self._prompt(request)
-        if len(prompt) + request.max_tokens > max_seq_len:
+        max_tokens = max(1, request.max_tokens)  # ALL_THAT_FITS needs room for one token.
+        if len(prompt) + max_tokens > max_seq_len:
             raise InvalidRequestError(
-                f"prompt ({len(prompt)} tokens) + max_tokens ({request.max_tokens}) must be at "
-                f"most {max_seq_len}; given {len(prompt) + request.max_tokens}"
+                f"prompt ({len(prompt)} tokens) + max_tokens ({max_tokens}) must be at "
+                f"most {max_seq_len}; given {len(prompt) + max_tokens}"
             )
         return prompt
 

@@ -1,0 +1,101 @@
+"""Send answers to clients, and notice clients that hang up or do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from specdec.gateway.access import RequestRecord
+from specdec.gateway.guard import Receive, Scope, Send
+
+Value = TypeVar("Value")
+
+DONE = b"data: [DONE]\n\n"
+"""Last event of a stream that has ended well."""
+
+
+def event(value: Any) -> bytes:
+    """Return a JSON value as a server-sent event."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def hung_up(receive: Receive) -> None:
+    """Wait until the client hangs up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_connected(
+    answer: Coroutine[Any, Any, Value], receive: Receive, record: RequestRecord
+) -> Value | None:
+    """Return the result of `answer`; cancel it if the client hangs up, and return None."""
+    task = asyncio.ensure_future(answer)
+    watch = asyncio.ensure_future(hung_up(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        record.is_hang_up = True
+        return None
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        await asyncio.wait({task, watch})
+
+
+class EventStream(Response):
+    """A response of server-sent events, which ends when the client hangs up or does not read."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], record: RequestRecord, send_s: float
+    ) -> None:
+        """Take the events; `send_s` is the time in seconds that a client may leave one unread."""
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._record = record
+        self._send_s = send_s
+        self._blocked_since_s: float | None = None
+        """Time at which the running call of `send` began; None without one."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send all events."""
+        sending = asyncio.ensure_future(self._send(send))
+        watches = asyncio.ensure_future(hung_up(receive)), asyncio.ensure_future(self._too_slow())
+        try:
+            await asyncio.wait({sending, *watches}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+            else:
+                self._record.is_hang_up = True
+        finally:
+            for task in (sending, *watches):
+                task.cancel()
+            await asyncio.wait({sending, *watches})
+            await self._events.aclose()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for each in self._events:
+            self._blocked_since_s = time.monotonic()
+            await send({"type": "http.response.body", "body": each, "more_body": True})
+            self._blocked_since_s = None
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _too_slow(self) -> None:
+        """Wait until the client has left an event unread for `send_s`.
+
+        It is looked at four times in that time, because a timer for each event would cost more.
+        """
+        while True:
+            await asyncio.sleep(self._send_s / 4)
+            since_s = self._blocked_since_s
+            if since_s is not None and time.monotonic() - since_s > self._send_s:
+                return

@@ -1,0 +1,177 @@
+"""Errors as OpenAI's API has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from specdec.clients.errors import (
+    BROKEN_ANSWER,
+    CLIENT_TIMEOUT,
+    CONNECTION_FAILED,
+    INVALID_REQUEST,
+    SpecdecError,
+)
+from specdec.clients.request import INPUTS
+from specdec.errors import shown
+
+RETRY_S = 1
+"""Seconds after which a client may try again; an answer takes about as long."""
+
+_PARAMETERS = {
+    "stop_words": "stop",
+    "text_input": "prompt",
+    "input_ids": "prompt",
+    "return_log_probs": "logprobs",
+}
+"""Fields of OpenAI's API for inputs of the model `specdec` that have another name."""
+
+_INPUT = re.compile(r"([a-z_]+)((?:\[\d+\])?) ")
+"""The input with which most of the server's messages begin, and the index of its part."""
+
+_STATUSES = {
+    "invalid_request": HTTPStatus.BAD_REQUEST,
+    INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
+    "unsupported": HTTPStatus.BAD_REQUEST,
+    "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
+    "shutting_down": HTTPStatus.SERVICE_UNAVAILABLE,
+    "engine_failed": HTTPStatus.SERVICE_UNAVAILABLE,
+    "configuration": HTTPStatus.SERVICE_UNAVAILABLE,
+    CONNECTION_FAILED: HTTPStatus.SERVICE_UNAVAILABLE,
+    BROKEN_ANSWER: HTTPStatus.SERVICE_UNAVAILABLE,
+    "deadline_exceeded": HTTPStatus.REQUEST_TIMEOUT,
+    CLIENT_TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
+    "cancelled": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""HTTP status of each error_type of server and client; others are faults of ours."""
+
+_TRITON_STATUSES = {
+    "INVALID_ARG": HTTPStatus.BAD_REQUEST,
+    "NOT_FOUND": HTTPStatus.SERVICE_UNAVAILABLE,
+    "UNAVAILABLE": HTTPStatus.SERVICE_UNAVAILABLE,
+    "CANCELLED": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""HTTP status of Triton's own errors, by code. A model that is missing may be about to load."""
+
+_TYPES = {
+    HTTPStatus.BAD_REQUEST: "invalid_request_error",
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.METHOD_NOT_ALLOWED: "invalid_request_error",
+    HTTPStatus.REQUEST_TIMEOUT: "timeout_error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "invalid_request_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "service_unavailable_error",
+}
+"""`error.type` of each status; other statuses are a `server_error`."""
+
+
+class ApiError(Exception):
+    """An error with its HTTP status and the fields of OpenAI's error object.
+
+    `code` is a stable word for programs, such as `context_length_exceeded`. `param` is the
+    request's field that is wrong, such as `messages[0].content`.
+    """
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        message: str,
+        code: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error object as JSON values."""
+        kind = _TYPES.get(self.status, "server_error")
+        param = None if self.param is None else _sendable(self.param)
+        message = _sendable(self.message)
+        return {"error": {"message": message, "type": kind, "param": param, "code": self.code}}
+
+
+def _sendable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which a client may send in an escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def bad_request(message: str, param: str | None, code: str = "invalid_value") -> ApiError:
+    """Return the error for something that the client can mend."""
+    return ApiError(HTTPStatus.BAD_REQUEST, message, code, param)
+
+
+def unavailable(message: str, code: str) -> ApiError:
+    """Return the error of a server that cannot answer now."""
+    headers = {"Retry-After": str(RETRY_S)}
+    return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, code, headers=headers)
+
+
+def from_server(error: SpecdecError) -> ApiError:
+    """Return an error of the model `specdec`, or of the connection to it, as OpenAI's API has it.
+
+    The field is taken from the message, which begins with the input's name.
+    """
+    is_typed = error.error_type in _STATUSES
+    statuses = _STATUSES if is_typed else _TRITON_STATUSES
+    key = error.error_type if is_typed else error.status or ""
+    status = statuses.get(key, HTTPStatus.INTERNAL_SERVER_ERROR)
+    headers: dict[str, str] = {}
+    if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        headers["Retry-After"] = str(RETRY_S)
+    if status == HTTPStatus.REQUEST_TIMEOUT:
+        # OpenAI's clients repeat a 408; the deadline would pass again.
+        headers["x-should-retry"] = "false"
+    if status == HTTPStatus.BAD_REQUEST and error.message.startswith("prompt ("):
+        return ApiError(status, error.message, "context_length_exceeded", "messages")
+    param = None
+    found = _INPUT.match(error.message)
+    if status == HTTPStatus.BAD_REQUEST and found and found[1] in INPUTS:
+        param = _PARAMETERS.get(found[1], found[1]) + found[2]
+    return ApiError(status, error.message, error.error_type, param, headers)
+
+
+def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """Return the first of pydantic's errors as OpenAI's API has it.
+
+    A field of several types has an error for each of them; the one that lies deepest is meant.
+    """
+    of_field = [each for each in errors if each["loc"][:2] == errors[0]["loc"][:2]]
+    first = max(of_field, key=lambda each: len(each["loc"]))
+    if first["type"] == "json_invalid":
+        return bad_request(f"the body is not JSON: {first['ctx']['error']}", None, "invalid_json")
+    param = _path(first["loc"])
+    if first["type"] == "extra_forbidden":
+        return bad_request(f"unknown field {param!r}", param, "unknown_parameter")
+    if first["type"] == "missing":
+        return bad_request(f"{param or 'a JSON object'} is missing", param, "missing_parameter")
+    code = "unsupported" if first["type"] == "unsupported" else "invalid_value"
+    given, message = first["input"], f"{param}: {first['msg']}"
+    if isinstance(given, str | int | float):
+        message += f"; given {shown(given)}"
+    return bad_request(message, param, code)
+
+
+def _path(location: Sequence[str | int]) -> str | None:
+    """Return a pydantic location as OpenAI writes it, such as `messages[0].content`.
+
+    Names of union members, such as `list[str]`, are left out.
+    """
+    path = ""
+    for index, part in enumerate(location):
+        if isinstance(part, int):
+            path += f"[{part}]" if path else ""
+        elif index and part.isidentifier() and part not in _MEMBERS:
+            path += f".{part}" if path else part
+    return path or None
+
+
+_MEMBERS = {"str", "int", "float", "bool", "TextPart", "none"}

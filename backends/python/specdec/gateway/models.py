@@ -1,0 +1,64 @@
+"""The models of a gateway: their names, and whether they can answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from specdec.clients.async_grpc_client import AsyncGrpcClient
+from specdec.gateway.errors import ApiError
+
+PROBE_S = 2.0
+"""Seconds to wait for an answer about readiness."""
+
+
+class ServedModels:
+    """The models by the names that clients use."""
+
+    def __init__(self, names: Mapping[str, str], client: AsyncGrpcClient, health_url: str) -> None:
+        """Take Triton's name of each model; `health_url` may be empty (`GatewaySettings`)."""
+        self._names = dict(names)
+        self._client = client
+        self._health_url = health_url
+        self._created = int(time.time())
+
+    def triton_name(self, name: str) -> str:
+        """Return Triton's name of a model. Raises ApiError for an unknown one."""
+        if name not in self._names:
+            raise ApiError(
+                HTTPStatus.NOT_FOUND,
+                f"the model {name!r} does not exist; there is {', '.join(self._names)}",
+                "model_not_found",
+                "model",
+            )
+        return self._names[name]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all models as OpenAI's API lists them."""
+        return [self.described(name) for name in self._names]
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Return one model as OpenAI's API describes it. Raises ApiError for an unknown one."""
+        root = self.triton_name(name)
+        fixed = {"object": "model", "created": self._created, "owned_by": "specdec"}
+        return {"id": name, **fixed, "root": root}
+
+    async def are_ready(self) -> bool:
+        """Return whether all models can answer now."""
+        if self._health_url:
+            return await asyncio.to_thread(_answers_ok, self._health_url)
+        names = sorted(set(self._names.values()))
+        ready = await asyncio.gather(*(self._client.is_ready(each, PROBE_S) for each in names))
+        return all(ready)
+
+
+def _answers_ok(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=PROBE_S) as answer:  # noqa: S310 - the operator's
+            return bool(answer.status == HTTPStatus.OK)
+    except OSError:
+        return False

@@ -1,0 +1,160 @@
+"""The requests of OpenAI's API, with the extras of vLLM and ours.
+
+Ranges that the model `specdec` checks are not checked here. A field without effect takes the values
+that ask for nothing; others are refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+INT32 = Field(ge=-(2**31), le=2**31 - 1)
+Int32 = Annotated[int, INT32]
+Tokens = Annotated[list[Int32], Field(min_length=1)]
+
+
+def only(*allowed: object) -> AfterValidator:
+    """Return a validator for a field that may have these values, beside null."""
+
+    def check(value: object) -> object:
+        if value is None or value in allowed:
+            return value
+        texts = " or ".join(map(repr, allowed)) or "left out"
+        raise PydanticCustomError(
+            "unsupported",
+            "not supported; it must be {texts}",
+            {"texts": texts},
+        )
+
+    return AfterValidator(check)
+
+
+Unsupported = Annotated[Any, only()]
+"""A field that must be null or left out."""
+Off = Annotated[bool | None, only(False)]
+"""A switch that must be off."""
+
+
+class ApiObject(BaseModel):
+    """A JSON object of a request. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StreamOptions(ApiObject):
+    """What a stream contains beside the answer."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Off = None
+
+
+class TextPart(ApiObject):
+    """A part of a message that is text."""
+
+    type: Literal["text"]
+    text: str
+
+
+Content = str | list[TextPart]
+
+
+def joined(content: Content) -> str:
+    """Return a message's text; parts are joined by line breaks, as in vLLM."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+class Message(ApiObject):
+    """A message of a chat."""
+
+    role: str = Field(min_length=1)
+    content: Content
+    name: str | None = None
+    refusal: Unsupported = None
+    audio: Unsupported = None
+    function_call: Unsupported = None
+    tool_calls: Annotated[Any, only([])] = None
+    tool_call_id: Unsupported = None
+
+
+class Prediction(ApiObject):
+    """A text that the answer is expected to repeat."""
+
+    type: Literal["content"]
+    content: Content
+
+
+class GenerationFields(ApiObject):
+    """The fields that chats and completions have in common."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1)
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    user: str | None = Field(None, max_length=256)
+
+    # vLLM's extras.
+    top_k: Int32 | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: Int32 | None = None
+    bad_words: list[str] | None = None
+
+    # Ours.
+    drafter: str | None = None
+    num_draft_tokens: Int32 | None = None
+    verification: str | None = None
+    task: str | None = None
+    deadline_ms: Int32 | None = None
+
+
+class ChatRequest(GenerationFields):
+    """The body of POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_tokens: Int32 | None = None
+    max_completion_tokens: Int32 | None = None
+    prediction: Prediction | None = None
+    metadata: dict[str, str] | None = Field(None, max_length=16)
+
+    logprobs: Off = None
+    top_logprobs: Annotated[int | None, only(0)] = None
+    modalities: Annotated[list[str] | None, only(["text"])] = None
+    service_tier: Annotated[str | None, only("auto", "default")] = None
+    store: Off = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: Unsupported = None
+    prompt_cache_retention: Annotated[str | None, only("in_memory")] = None
+    safety_identifier: str | None = None
+    audio: Unsupported = None
+    function_call: Annotated[Any, only("none")] = None
+    functions: Annotated[Any, only([])] = None
+    moderation: Unsupported = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Annotated[str | None, only("none")] = None
+    response_format: Annotated[Any, only({"type": "text"})] = None
+    tool_choice: Annotated[Any, only("none")] = None
+    tools: Annotated[Any, only([])] = None
+    verbosity: Annotated[str | None, only("medium")] = None
+    web_search_options: Unsupported = None
+
+
+class CompletionRequest(GenerationFields):
+    """The body of POST /v1/completions."""
+
+    prompt: str | list[str] | Tokens | list[Tokens]
+    max_tokens: Int32 | None = None
+    echo: bool | None = None
+
+    best_of: Annotated[int | None, only(1)] = None
+    logprobs: Unsupported = None
+    suffix: Annotated[str | None, only("")] = None

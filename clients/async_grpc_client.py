@@ -1,0 +1,89 @@
+"""Client of the model `specdec` over gRPC streams, for asyncio."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc import aio
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
+from specdec.clients.grpc_messages import decode_response, encode_request, error_from_call
+from specdec.clients.response import Chunk, GenerationResult, collect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from specdec.clients.request import GenerationRequest
+
+_LIMITS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class AsyncGrpcClient:
+    """A gRPC connection to one server; all coroutines of one event loop may share it.
+
+    `url` is host:port. Each request has a stream of its own, because Triton can only cancel all
+    requests of a stream. Messages may have any size.
+    """
+
+    def __init__(self, url: str, *, channel_options: Sequence[tuple[str, Any]] = ()) -> None:
+        self._channel = aio.insecure_channel(url, options=[*_LIMITS, *channel_options])
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    async def stream(
+        self,
+        request: GenerationRequest,
+        model_name: str = "specdec",
+        *,
+        parameters: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield the answer chunk by chunk; closing the generator early cancels the request.
+
+        If the request does not stream, there is one chunk. `parameters` are request parameters of
+        Triton, such as `traceparent`. Raises SpecdecError.
+        """
+        message = encode_request(request, model_name, stream=bool(request.stream))
+        for name, value in (parameters or {}).items():
+            message.parameters[name].string_param = value
+        call = self._stub.ModelStreamInfer(iter([message]))
+        is_complete, error_text = False, ""
+        try:
+            async for response in call:
+                error_text = error_text or response.error_message
+                if error_text:
+                    continue
+                chunk = decode_response(response.infer_response, request.request_id)
+                if chunk is not None:
+                    is_complete = chunk.end is not None
+                    yield chunk
+        except grpc.RpcError as error:
+            raise error_from_call(error) from None
+        finally:
+            # Ends a call that the caller has abandoned; does nothing to one that has ended.
+            call.cancel()
+        if error_text:
+            raise SpecdecError.from_server(error_text)
+        if not is_complete:
+            raise SpecdecError(
+                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
+            )
+
+    async def generate(
+        self, request: GenerationRequest, model_name: str = "specdec"
+    ) -> GenerationResult:
+        """Wait for the whole answer. Raises SpecdecError."""
+        return collect([chunk async for chunk in self.stream(request, model_name)])
+
+    async def is_ready(self, model_name: str = "specdec", timeout_s: float = 5.0) -> bool:
+        """Return whether the model takes requests; false if no answer comes in `timeout_s`."""
+        question = service_pb2.ModelReadyRequest(name=model_name)
+        try:
+            answer = await self._stub.ModelReady(question, timeout=timeout_s)
+        except grpc.RpcError:
+            return False
+        return bool(answer.ready)
+
+    async def close(self) -> None:
+        """Close the connection; requests that still run on it are cancelled."""
+        await self._channel.close()
