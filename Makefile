@@ -85,10 +85,10 @@ gpu-collect: setup ## merge the results of a GPU run (FROM=folder)
 ifeq ($(ENGINE),vllm)
 serve: $(VLLM)/.project
 	$(VLLM)/bin/specdec build render smollm2_135m_vllm --output build/vllm
-	exec $(VLLM)/bin/specdec serve --model-repository build/vllm
+	exec $(VLLM)/bin/specdec serve --openai --model-repository build/vllm
 else
-serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT; ENGINE=vllm)
-	exec $(BIN)/specdec serve
+serve: setup ## run the server with OpenAI's API (OPENAI_PORT, HTTP_PORT, GRPC_PORT …; ENGINE=vllm)
+	exec $(BIN)/specdec serve --openai
 endif
 
 # vLLM has an environment of its own, because its transformers is older than ours.

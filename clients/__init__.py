@@ -7,6 +7,7 @@ from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.clients.errors import SpecdecError
 from specdec.clients.grpc_client import GrpcClient
 from specdec.clients.http_client import HttpClient
+from specdec.clients.openai_client import OpenAiClient
 from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult, collect
 
@@ -18,6 +19,7 @@ __all__ = [
     "GenerationResult",
     "GrpcClient",
     "HttpClient",
+    "OpenAiClient",
     "SpecdecError",
     "collect",
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from specdec.clients.request import GenerationRequest
 
+
 class GrpcClient:
     """A gRPC connection to one server; threads may share it.
 

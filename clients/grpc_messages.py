@@ -65,6 +65,7 @@ def _unpack(datatype: str, raw: bytes) -> list[Any]:
 
 
 def error_from_call(error: Any) -> SpecdecError:
+    """Return the error with which a gRPC call has ended."""
     code, details = error.code().name, error.details() or ""
     if code == "DEADLINE_EXCEEDED":
         return SpecdecError(details, error_type=CLIENT_TIMEOUT, status=code)

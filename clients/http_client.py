@@ -71,7 +71,7 @@ class HttpClient:
         is_complete = is_drained = False
         try:
             with limit.while_reading(response):
-                for data in _events(response):
+                for data in events_of(response):
                     chunk = _decode(data, request.request_id)
                     is_complete = chunk.end is not None
                     yield chunk
@@ -137,7 +137,7 @@ def _body(request: GenerationRequest, *, stream: bool) -> dict[str, Any]:
     return body
 
 
-def _events(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+def events_of(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the data of each server-sent event; events may arrive in parts or several at once."""
     pending = b""
     for part in response.stream():
@@ -150,7 +150,7 @@ def _events(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _decode(data: bytes, request_id: str) -> Chunk:
-    fields = _parse(data)
+    fields = parse_object(data)
     if "error" in fields:
         raise SpecdecError.from_server(str(fields["error"]))
     if fields.get("id", "") != request_id:
@@ -166,7 +166,8 @@ def _decode(data: bytes, request_id: str) -> Chunk:
     )
 
 
-def _parse(data: bytes) -> Mapping[str, Any]:
+def parse_object(data: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in `data`. Raises SpecdecError (`client_broken_answer`)."""
     try:
         fields = json.loads(data)
     except ValueError as error:
@@ -180,7 +181,7 @@ def _parse(data: bytes) -> Mapping[str, Any]:
 def _error_from_body(data: bytes, http_status: int) -> SpecdecError:
     try:
         # `generate_stream` sends an error before the first chunk as an event, with status 400.
-        text = str(_parse(data.removeprefix(_EVENT_HEAD))["error"])
+        text = str(parse_object(data.removeprefix(_EVENT_HEAD))["error"])
     except (SpecdecError, KeyError):
         text = f"HTTP {http_status}, {data[:200]!r}"
     return SpecdecError.from_server(text, _TRITON_CODES.get(http_status))

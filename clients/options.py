@@ -11,6 +11,7 @@ from tokenizers.decoders import DecodeStream
 
 from specdec.clients.grpc_client import GrpcClient
 from specdec.clients.http_client import HttpClient
+from specdec.clients.openai_client import OpenAiClient
 from specdec.clients.request import INPUTS, GenerationRequest
 from specdec.folders import default_model_repository
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from specdec.clients.attribution import Decode
 
-Client = GrpcClient | HttpClient
+Client = GrpcClient | HttpClient | OpenAiClient
 
 REQUEST_OPTIONS = {
     "max_tokens": ("--max-tokens", "N", "most tokens of the answer"),
@@ -58,7 +59,13 @@ INPUTS_WITHOUT_OPTION = frozenset(
         # The commands set these themselves.
         *("text_input", "messages", "stream", "exclude_input_in_output", "return_perf_metrics"),
         # Token ids, logit biases and log-probabilities are for programs.
-        *("input_ids", "end_id", "pad_id", "logit_bias", "return_log_probs"),
+        *("input_ids", "end_id", "pad_id", "logit_bias"),
+        *("return_log_probs", "num_top_log_probs"),
+        *("stop_token_ids", "skip_special_tokens", "return_prompt_token_ids"),
+        # The commands send one message, and want a new one.
+        *("add_generation_prompt", "continue_final_message"),
+        # Load generators use it, to get answers of one length.
+        "ignore_eos",
         # Another name of `seed`.
         "random_seed",
     }
@@ -71,11 +78,16 @@ _TYPES = {"BYTES": str, "INT32": int, "UINT64": int, "FP32": float}
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the server: protocol, address, model and timeout."""
     group = parser.add_argument_group("server")
-    group.add_argument("--protocol", choices=("grpc", "http"), default="grpc")
+    group.add_argument("--protocol", choices=("grpc", "http", "openai"), default="grpc")
     group.add_argument(
         "--url",
         help="host:port for gRPC (default 127.0.0.1, GRPC_PORT or 8001), http://host:port for "
-        "HTTP (default 127.0.0.1, HTTP_PORT or 8000)",
+        "HTTP (default 127.0.0.1, HTTP_PORT or 8000) and OpenAI's API (OPENAI_PORT or 9000)",
+    )
+    group.add_argument(
+        "--api-key",
+        default=os.environ.get("SPECDEC_API_KEY", ""),
+        help="key for OpenAI's API (default: $SPECDEC_API_KEY)",
     )
     group.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     group.add_argument(
@@ -105,6 +117,11 @@ def open_client(args: argparse.Namespace) -> Client:
     if args.protocol == "grpc":
         url = args.url or f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
         return GrpcClient(url, model_name=args.model, timeout_s=args.timeout_s)
+    if args.protocol == "openai":
+        url = args.url or f"http://127.0.0.1:{os.environ.get('OPENAI_PORT', '9000')}"
+        return OpenAiClient(
+            url, model_name=args.model, timeout_s=args.timeout_s, api_key=args.api_key
+        )
     url = args.url or f"http://127.0.0.1:{os.environ.get('HTTP_PORT', '8000')}"
     return HttpClient(url, model_name=args.model, timeout_s=args.timeout_s)
 

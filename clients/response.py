@@ -37,13 +37,25 @@ class AnswerEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class TopToken:
+    """One of the most likely tokens at a position; `token_bytes` may be a part of a character."""
+
+    token_id: int
+    log_prob: float
+    token_bytes: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A response: new text and new tokens.
 
     `sources` has the source of each token: 0 for the target, n for the n-th drafter. Text may
     come some characters later than its tokens, because it has whole characters only. The server
-    holds back what may be the start of a stop word. `log_probs` is None unless the request asks for
-    them. `end` is None in all chunks but the last.
+    holds back what may be the start of a stop word. `log_probs` and `token_bytes` (the bytes of
+    each token) are None unless the request asks for log-probabilities. `end` is None in all chunks
+    but the last. `num_input_tokens` is in the first chunk, and so is `prompt_token_ids` if the
+    request asks for it. `top_tokens` has the most likely tokens at the position of each token, the
+    likeliest first; it is empty unless the request asks for them.
     """
 
     text: str
@@ -51,6 +63,10 @@ class Chunk:
     sources: tuple[int, ...]
     log_probs: tuple[float, ...] | None = None
     end: AnswerEnd | None = None
+    token_bytes: tuple[bytes, ...] | None = None
+    num_input_tokens: int | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,9 @@ class GenerationResult:
     sources: tuple[int, ...]
     log_probs: tuple[float, ...] | None
     end: AnswerEnd
+    token_bytes: tuple[bytes, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
 
 
 def collect(chunks: Iterable[Chunk]) -> GenerationResult:
@@ -85,6 +104,13 @@ def collect(chunks: Iterable[Chunk]) -> GenerationResult:
         sources=tuple(source for part in parts for source in part.sources),
         log_probs=tuple(value for part in log_probs for value in part) if log_probs else None,
         end=end,
+        token_bytes=tuple(
+            each for part in parts if part.token_bytes is not None for each in part.token_bytes
+        )
+        if log_probs
+        else None,
+        prompt_token_ids=parts[0].prompt_token_ids,
+        top_tokens=tuple(each for part in parts for each in part.top_tokens),
     )
 
 
@@ -106,7 +132,32 @@ def chunk_from_outputs(outputs: Outputs) -> Chunk:
         sources=sources,
         log_probs=None if log_probs is None else tuple(log_probs),
         end=_end_from_outputs(outputs),
+        token_bytes=None if log_probs is None else _bytes(outputs.get("output_token_bytes", ())),
+        num_input_tokens=next(iter(outputs.get("num_input_tokens", ())), None),
+        prompt_token_ids=_optional(outputs.get("prompt_token_ids")),
+        top_tokens=_top_tokens(outputs, len(token_ids)),
     )
+
+
+def _top_tokens(outputs: Outputs, num_tokens: int) -> tuple[tuple[TopToken, ...], ...]:
+    """Return the most likely tokens at each position; () without any."""
+    names = "top_ids", "top_log_probs", "top_token_bytes"
+    ids, log_probs, digits = (outputs.get(name, ()) for name in names)
+    found = tuple(map(TopToken, ids, log_probs, _bytes(digits)))
+    size = len(found) // num_tokens if num_tokens else 0
+    return tuple(found[size * n : size * (n + 1)] for n in range(num_tokens)) if size else ()
+
+
+def _bytes(digits: Sequence[str]) -> tuple[bytes, ...]:
+    try:
+        return tuple(map(bytes.fromhex, digits))
+    except ValueError as error:
+        message = f"output_token_bytes are no hexadecimal digits: {error}"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER) from error
+
+
+def _optional(values: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _end_from_outputs(outputs: Outputs) -> AnswerEnd | None:

@@ -67,6 +67,7 @@ NVIDIA_INPUTS = {
 OWN_INPUTS = {
     "min_p": _scalar("TYPE_FP32"),
     "bad_texts": _list("TYPE_STRING", -1),
+    "num_top_log_probs": _scalar("TYPE_INT32"),
     "cache_salt": _scalar("TYPE_STRING"),
     "prompt_length": _scalar("TYPE_INT32"),
     "verification": _scalar("TYPE_STRING"),
@@ -80,6 +81,8 @@ OWN_OUTPUTS = {
     "next_draft_ids": Tensor("TYPE_INT32", (-1, -1)),
     "next_draft_parents": Tensor("TYPE_INT32", (-1, -1)),
     "receipt_address": Tensor("TYPE_STRING", (1,)),
+    "top_ids": Tensor("TYPE_INT32", (-1, -1)),
+    "top_log_probs": Tensor("TYPE_FP32", (-1, -1)),
 }
 
 # Source: as of NVIDIA_INPUTS.
@@ -256,6 +259,8 @@ SPECDEC_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),
     "messages": Tensor("TYPE_STRING", (1,), is_optional=True),
     "input_ids": Tensor("TYPE_INT32", (-1,), is_optional=True),
+    "add_generation_prompt": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "continue_final_message": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "max_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
     "min_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
     "stream": Tensor("TYPE_BOOL", (1,), is_optional=True),
@@ -268,13 +273,17 @@ SPECDEC_INPUTS = {
     "frequency_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
     "seed": Tensor("TYPE_UINT64", (1,), is_optional=True),
     "random_seed": Tensor("TYPE_UINT64", (1,), is_optional=True),
+    "stop_token_ids": Tensor("TYPE_INT32", (-1,), is_optional=True),
     "stop_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
     "bad_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
     "logit_bias": Tensor("TYPE_STRING", (1,), is_optional=True),
     "end_id": Tensor("TYPE_INT32", (1,), is_optional=True),
     "ignore_eos": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "pad_id": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "skip_special_tokens": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "return_prompt_token_ids": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "return_log_probs": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "num_top_log_probs": Tensor("TYPE_INT32", (1,), is_optional=True),
     "exclude_input_in_output": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "num_draft_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
     "drafter": Tensor("TYPE_STRING", (1,), is_optional=True),
@@ -309,6 +318,11 @@ SPECDEC_OUTPUTS = {
     "output_ids": Tensor("TYPE_INT32", (-1,)),
     "output_sources": Tensor("TYPE_INT32", (-1,)),
     "output_log_probs": Tensor("TYPE_FP32", (-1,)),
+    "output_token_bytes": Tensor("TYPE_STRING", (-1,)),
+    "top_ids": Tensor("TYPE_INT32", (-1,)),
+    "top_log_probs": Tensor("TYPE_FP32", (-1,)),
+    "top_token_bytes": Tensor("TYPE_STRING", (-1,)),
+    "prompt_token_ids": Tensor("TYPE_INT32", (-1,)),
     "finish_reason": Tensor("TYPE_STRING", (1,)),
     "num_input_tokens": Tensor("TYPE_INT32", (1,)),
     "num_output_tokens": Tensor("TYPE_INT32", (1,)),
@@ -372,4 +386,4 @@ SPECDEC_COMMANDS = (
     *("serve", "build", "chat", "generate", "load"),
     *("plan", "evaluate", "report", "bench"),
 )
-PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT", "HEALTH_PORT")
+PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT", "HEALTH_PORT", "OPENAI_PORT")

@@ -107,6 +107,7 @@ def test_outputs_are_the_declared_ones(configurations):
     outputs = engine_outputs.token_outputs([1, 2, 3])
     outputs |= engine_outputs.perf_outputs(TaskStats())
     outputs |= engine_outputs.log_prob_outputs([-0.5, -1.0, -0.25])
+    outputs |= engine_outputs.top_log_prob_outputs([((7, -0.5), (8, -1.5))] * 3)
     outputs |= engine_outputs.logits_outputs([np.zeros(5, dtype=np.float32)] * 3)
     outputs |= engine_outputs.next_draft_outputs((4, 5), (-1, -1))
     outputs |= receipts.receipt_outputs("somewhere")

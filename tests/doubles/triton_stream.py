@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from typing_extensions import Self
 
 from specdec.clients.request import INPUTS
 
@@ -49,14 +50,14 @@ class TritonStream(service_pb2_grpc.GRPCInferenceServiceServicer):
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
-    def __enter__(self) -> TritonStream:
+    def __enter__(self) -> Self:
         self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
 
-    def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's name
+    def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Answer whether the model is ready."""
         return service_pb2.ModelReadyResponse(ready=self.is_ready)
 

@@ -86,6 +86,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
             draft_s=drafted - start,
             target_s=verified - drafted,
             log_probs=verification.log_probs,
+            top_log_probs=verification.top_log_probs,
             next_drafts=verification.next_drafts,
             next_parents=verification.next_parents,
         )
@@ -122,6 +123,7 @@ def stream_target(
                 if step.target_s is None
                 else step.target_s,
                 log_probs=step.log_probs,
+                top_log_probs=step.top_log_probs,
                 is_followed=step.is_followed,
             )
             start = time.perf_counter()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec.token_ids import TopLogProbs
+
 TARGET_SOURCE = 0
 """Number in `output_sources` for a token that the target generated itself."""
 
@@ -30,6 +32,8 @@ class Round:
     """Seconds spent waiting for the target."""
     log_probs: tuple[float, ...] = ()
     """The target's log-probability of each of `tokens`; empty unless the request asks for them."""
+    top_log_probs: tuple[TopLogProbs, ...] = ()
+    """The most likely tokens at the position of each of `tokens`; empty unless asked for."""
     next_drafts: tuple[int, ...] = ()
     """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()

@@ -1,5 +1,8 @@
 """Chats: what the model is asked, and the form of answers in one body and as events."""
 
+import functools
+import operator
+
 import pytest
 
 from tests.doubles.triton_stream import said
@@ -113,6 +116,13 @@ def test_defaults_are_openais(shared):
         ("verification", "exact", "verification", "exact"),
         ("task", "sql", "task", "sql"),
         ("deadline_ms", 900, "deadline_ms", 900),
+        ("stop_token_ids", [3, 4], "stop_token_ids", [3, 4]),
+        ("ignore_eos", True, "ignore_eos", True),
+        ("skip_special_tokens", False, "skip_special_tokens", False),
+        ("return_token_ids", True, "return_prompt_token_ids", True),
+        ("logprobs", True, "return_log_probs", True),
+        ("add_generation_prompt", False, "add_generation_prompt", False),
+        ("continue_final_message", True, "continue_final_message", True),
         ("prediction", {"type": "content", "content": "x"}, "prediction", "x"),
     ],
 )
@@ -121,10 +131,9 @@ def test_field_reaches_the_model(shared, field, value, name, expected):
     assert asked(shared, **{field: value})[name] == expected
 
 
-@pytest.mark.parametrize("field", ["top_k"])
-def test_vllms_value_for_no_limit_is_left_out(shared, field):
-    """vLLM writes -1 for it."""
-    assert field not in asked(shared, **{field: -1})
+def test_vllms_value_for_no_limit_is_left_out(shared):
+    """vLLM writes a `top_k` of -1 for it."""
+    assert "top_k" not in asked(shared, top_k=-1)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +180,57 @@ def test_prediction_tokens_are_reported():
         "accepted_prediction_tokens": 3,
         "rejected_prediction_tokens": 2,
     }
+
+
+def with_tokens(_inputs):
+    """Answer with two tokens that are one character, and the prompt's tokens."""
+    yield said("", [5], num_input_tokens=2) | {
+        "prompt_token_ids": [8, 9],
+        "output_log_probs": [-0.5],
+        "output_token_bytes": ["c3"],
+    }
+    end = {"finish_reason": "stop", "num_input_tokens": 2, "num_output_tokens": 2}
+    yield said("é", [6], **end) | {"output_log_probs": [-0.25], "output_token_bytes": ["a9"]}
+
+
+def test_log_probabilities_of_tokens():
+    """Each token has its bytes, because it may be a part of a character."""
+    expected = [
+        {"token": "\ufffd", "logprob": -0.5, "bytes": [0xC3], "top_logprobs": []},
+        {"token": "\ufffd", "logprob": -0.25, "bytes": [0xA9], "top_logprobs": []},
+    ]
+    with running(with_tokens) as gateway:
+        choice = gateway.chat(logprobs=True).json["choices"][0]
+        assert choice["logprobs"]["content"] == expected
+        *events, _ = gateway.chat(logprobs=True, stream=True).events
+        found = [each["choices"][0]["logprobs"] for each in events]
+        assert [each for part in found if part for each in part["content"]] == expected
+        fields = {"model": "specdec", "prompt": "x", "logprobs": 0}
+        found = gateway.ask("/v1/completions", fields).json["choices"][0]["logprobs"]
+        assert found["token_logprobs"] == [-0.5, -0.25]
+        assert found["text_offset"] == [0, 1]
+
+
+def test_token_ids_in_vllms_form():
+    """Those of the prompt are beside the choices, in streams with the first event."""
+    with running(with_tokens) as gateway:
+        body = gateway.chat(return_token_ids=True).json
+        assert (body["prompt_token_ids"], body["choices"][0]["token_ids"]) == ([8, 9], [5, 6])
+        *events, _ = gateway.chat(return_token_ids=True, stream=True).events
+        assert [each.get("prompt_token_ids") for each in events][:2] == [[8, 9], None]
+        ids = [each["choices"][0].get("token_ids", []) for each in events]
+        assert functools.reduce(operator.iadd, ids, []) == [5, 6]
+
+
+def test_usage_so_far():
+    """vLLM's option for load generators: every event has the numbers of tokens."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    with running(with_tokens) as gateway:
+        *events, _ = gateway.chat(stream=True, stream_options=options).events
+    numbers = [
+        (each["usage"]["prompt_tokens"], each["usage"]["completion_tokens"]) for each in events
+    ]
+    assert numbers == [(2, 1), (2, 2), (2, 2), (2, 2)]
 
 
 def test_model_names_are_aliases():

@@ -7,6 +7,7 @@ from tests.unit.gateway.conftest import running
 
 
 def complete(gateway, prompt, **fields):
+    """Return the answer to a completion of this prompt."""
     return gateway.ask("/v1/completions", {"model": "specdec", "prompt": prompt} | fields)
 
 

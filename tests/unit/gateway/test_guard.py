@@ -1,5 +1,6 @@
 """Keys, limits and drain of a gateway, and clients that hang up or do not read."""
 
+import itertools
 import json
 import logging
 import socket
@@ -22,6 +23,21 @@ def raw_request(path="/v1/chat/completions", body=QUESTION, **fields):
     data = json.dumps(body | fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def _is_closed_after(connection, parts):
+    """Send the parts, 20 ms apart; return whether the connection is closed meanwhile."""
+    connection.settimeout(0.02)
+    for part in parts:
+        try:
+            connection.sendall(bytes(part))
+            if connection.recv(1) == b"":
+                return True
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+    return False
 
 
 def endless(_inputs):
@@ -91,17 +107,7 @@ def test_headers_that_come_too_slowly_end_the_connection():
     """One byte at a time does not keep it open."""
     with running(limits={"header_s": 0.3}) as gateway, gateway.connect() as connection:
         begun_s = time.monotonic()
-        with pytest.raises(OSError, match=r"reset|[Pp]ipe|closed"):
-            for byte in raw_request():
-                connection.sendall(bytes([byte]))
-                time.sleep(0.02)
-                connection.setblocking(False)
-                try:
-                    if connection.recv(1) == b"":
-                        raise ConnectionResetError("closed")
-                except BlockingIOError:
-                    pass
-                connection.setblocking(True)
+        assert _is_closed_after(connection, ([byte] for byte in raw_request()))
         assert time.monotonic() - begun_s < 2
 
 
@@ -171,7 +177,40 @@ def test_client_that_does_not_read_is_cut_off():
         connection.sendall(raw_request(stream=True))
         wait_for(lambda: gateway.triton.num_open == 1)
         wait_for(lambda: gateway.triton.num_open == 0, 20)
+        wait_for(lambda: not gateway.server.server_state.connections, 5)
         connection.close()
+
+
+def test_idle_connections_are_closed():
+    """Also after a refusal whose body came late, and after a stray line."""
+    with running(limits={"keep_alive_s": 1, "header_s": 1}) as gateway:
+        for data in (b"", b"\r\n", raw_request("/v1/nothing")):
+            with gateway.connect() as connection:
+                connection.sendall(data)
+                connection.settimeout(10)
+                while connection.recv(10_000):
+                    pass
+
+
+def test_large_headers_end_the_connection():
+    """They are not kept in memory."""
+    lines = (f"x-{number}: {'x' * 1000}\r\n".encode() for number in range(1000))
+    with running() as gateway, gateway.connect() as connection:
+        assert _is_closed_after(connection, itertools.chain([b"GET / HTTP/1.1\r\n"], lines))
+
+
+def test_requests_that_are_sent_ahead_end_the_connection():
+    """The one that runs is cancelled, and the others are not read."""
+    with running(lambda _: [threading.Event()]) as gateway:
+        with gateway.connect() as connection:
+            connection.sendall(raw_request())
+            wait_for(lambda: gateway.triton.num_open == 1)
+            connection.sendall(raw_request() * 1000)
+            with pytest.raises(OSError, match="reset"):
+                connection.recv(10)
+        wait_for(lambda: gateway.triton.num_open == 0, 5)
+        wait_for(lambda: gateway.guard.num_running == 0, 5)
+        assert len(gateway.triton.asked) == 1
 
 
 def test_drain_lets_answers_end_and_refuses_others():

@@ -55,7 +55,12 @@ class Answer:
         stats.first_token_ns = stats.first_token_ns or stats.last_token_ns
         stats.num_draft_tokens += sum(each.num_draft_tokens for each in rounds)
         stats.num_accepted_tokens += sum(len(each.accepted_sources) for each in rounds)
-        return TaskOutput(part.tokens, part.log_probs, drafting=DraftingReport(rounds))
+        return TaskOutput(
+            part.tokens,
+            part.log_probs,
+            drafting=DraftingReport(rounds),
+            top_log_probs=part.top_log_probs,
+        )
 
     def last(self, output: TaskOutput, report: DraftingReport) -> TaskOutput:
         """Return an output as the last one, with `report`."""

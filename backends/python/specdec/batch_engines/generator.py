@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specdec.errors import SpecdecError
+from specdec.token_ids import TopLogProbs
 from specdec.torch_engine.task import Task
 
 
@@ -17,6 +18,8 @@ class Part:
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...] = ()
     """The log-probability of each of `tokens`; empty unless the task wants them."""
+    top_log_probs: tuple[TopLogProbs, ...] = ()
+    """The most likely tokens at the position of each of `tokens`; empty unless asked for."""
     ended: bool = False
     """Whether the end token follows `tokens`."""
     is_last: bool = False

@@ -175,13 +175,13 @@ class StepDrafting:
             request_ids.append(given.pop("id"))
             prompt, options = np.asarray(each.prompt, np.int32), DraftingOptions.from_json(given)
             starts.append(RequestStart(each.step_id, prompt, options))
-        are_read_along = self._batch.begin(starts)
-        for each, start, request_id, is_read_along in zip(
-            new, starts, request_ids, are_read_along, strict=True
+        own_drafter_reads = self._batch.begin(starts)
+        for each, start, request_id, reads in zip(
+            new, starts, request_ids, own_drafter_reads, strict=True
         ):
             length = start.options.num_draft_tokens or self._head_length
             self._running[each.step_id] = Running(
-                each, request_id, start.options.task, length if is_read_along else None
+                each, request_id, start.options.task, length if reads else None
             )
 
     def _end(self, step_id: str, last: RequestStep | None = None) -> None:

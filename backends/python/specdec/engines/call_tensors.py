@@ -14,6 +14,7 @@ from specdec.engines.wire.contract import values_of
 from specdec.engines.wire.draft_logits import drawn_from, fitted
 from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs
 from specdec.round_records import DraftingReport
+from specdec.token_ids import TopLogProbs
 
 Array = npt.NDArray[Any]
 Lookup = Callable[[str], Array | None]
@@ -41,6 +42,8 @@ class CallTensors:
         names = [*contract.REQUIRED_OUTPUTS]
         if self._sampling.wants_log_probs:
             names.append(contract.OUTPUT_LOG_PROBS)
+        if self._sampling.num_top_log_probs:
+            names += [contract.TOP_IDS, contract.TOP_LOG_PROBS]
         if self._asks_for_times:
             names += [contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS]
         if self._counts(call):
@@ -97,7 +100,19 @@ class CallTensors:
             values_of(look_up(contract.NEXT_DRAFT_IDS)),
             values_of(look_up(contract.NEXT_DRAFT_PARENTS)),
             next(map(_report, values_of(look_up(contract.DRAFTING_REPORT))), None),
+            self._top_log_probs(look_up),
         )
+
+    def _top_log_probs(self, look_up: Lookup) -> tuple[TopLogProbs, ...]:
+        """Return the most likely tokens at each position of a response; () without any."""
+        size = self._sampling.num_top_log_probs
+        if not size:
+            return ()
+        ids, values = (
+            values_of(look_up(name)) for name in (contract.TOP_IDS, contract.TOP_LOG_PROBS)
+        )
+        pairs = tuple(zip(ids, values, strict=True))
+        return tuple(pairs[start : start + size] for start in range(0, len(pairs), size))
 
     def _draft_inputs(self, call: Call) -> Iterator[tuple[str, Array]]:
         draft, sampling = call.draft, self._sampling

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.round_records import DraftingReport
-from specdec.token_ids import TokenIds
+from specdec.token_ids import TokenIds, TopLogProbs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +61,8 @@ class CallOutput(NamedTuple):
     """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
     drafting: DraftingReport | None = None
     """The rounds of `tokens`, from a target with our drafters inside."""
+    top_log_probs: tuple[TopLogProbs, ...] = ()
+    """The most likely tokens at the position of each of `tokens`; empty unless asked for."""
 
 
 class EngineCalls(Protocol):

@@ -15,7 +15,7 @@ import numpy as np
 from specdec.engines.calls import Call, EngineCalls
 from specdec.engines.protocol import Draft, Verification
 from specdec.errors import DraftTimeoutError
-from specdec.token_ids import TokenIds
+from specdec.token_ids import TokenIds, TopLogProbs
 
 MAX_PART_LEN = 16
 """Most tokens of a call, where several calls replace a stream. The first call asks for 1 token, and
@@ -35,6 +35,7 @@ class ContractTarget:
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
+        top_log_probs: tuple[TopLogProbs, ...] = ()
         num_accepted = num_draft_tokens = None
         next_drafts: tuple[int, ...] = ()
         next_parents: tuple[int, ...] = ()
@@ -42,6 +43,7 @@ class ContractTarget:
         for part in self._calls.run(call):
             tokens += part.tokens
             log_probs += part.log_probs
+            top_log_probs += part.top_log_probs
             num_accepted, num_draft_tokens = part.num_accepted, part.num_draft_tokens
             next_drafts, next_parents = part.next_drafts, part.next_parents
         # The contract has no finish reason and leaves out the end token. So the answer has ended if
@@ -49,7 +51,14 @@ class ContractTarget:
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
         ended = len(tokens) <= num_followed
         return Verification(
-            tokens, ended, log_probs, num_accepted, num_draft_tokens, next_drafts, next_parents
+            tokens,
+            ended,
+            log_probs,
+            top_log_probs,
+            num_accepted,
+            num_draft_tokens,
+            next_drafts,
+            next_parents,
         )
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
@@ -65,7 +74,12 @@ class ContractTarget:
                 # The reader may close this generator once it has the last token.
                 is_over = num_tokens >= max_tokens
                 if part.tokens:
-                    yield Verification(part.tokens, ended=False, log_probs=part.log_probs)
+                    yield Verification(
+                        part.tokens,
+                        ended=False,
+                        log_probs=part.log_probs,
+                        top_log_probs=part.top_log_probs,
+                    )
             is_over = True
         finally:
             if not is_over:
@@ -85,8 +99,9 @@ class ContractTarget:
             parts = [*self._calls.run(call)]
             tokens = tuple(token for part in parts for token in part.tokens)
             log_probs = tuple(value for part in parts for value in part.log_probs)
+            top = tuple(each for part in parts for each in part.top_log_probs)
             ended = len(tokens) < call.max_new_tokens
-            yield Verification(tokens, ended, log_probs)
+            yield Verification(tokens, ended, log_probs, top)
             if ended:
                 return
             context = np.concatenate([context, np.asarray(tokens, dtype=np.int32)])

@@ -61,6 +61,7 @@ class InsideTarget:
                         part.tokens[first:after],
                         has_ended,
                         part.log_probs[first:after],
+                        part.top_log_probs[first:after],
                         len(record.accepted_sources),
                         record.num_draft_tokens,
                         drafter=record.drafter or None,

@@ -105,6 +105,7 @@ class LocalCalls:
             else EXACT,
             draft_logits=draft.logits,
             wants_log_probs=sampling.wants_log_probs,
+            num_top_log_probs=sampling.num_top_log_probs,
             num_next=draft.num_next,
             next_depth=draft.next_depth,
             cache_salt=sampling.cache_salt,
@@ -123,6 +124,7 @@ class LocalCalls:
             None if stats is None else stats.num_draft_tokens,
             outputs[-1].next_drafts,
             outputs[-1].next_parents,
+            top_log_probs=tuple(each for output in outputs for each in output.top_log_probs),
         )
 
 

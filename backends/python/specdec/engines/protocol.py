@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specdec.token_ids import TokenIds
+from specdec.token_ids import TokenIds, TopLogProbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Verification:
     """Whether the target's next token is the end token."""
     log_probs: tuple[float, ...] = ()
     """The target's log-probability of each of `tokens`; empty unless the request asks for them."""
+    top_log_probs: tuple[TopLogProbs, ...] = ()
+    """The most likely tokens at the position of each of `tokens`; empty unless asked for."""
     num_accepted: int | None = None
     """Number of accepted draft tokens; None if the engine does not report it: see
     `num_accepted_of`."""

@@ -1,4 +1,4 @@
-"""What the gateway notes about each HTTP request: a line of its log, and metrics."""
+"""The record of each HTTP request: it becomes a line of the log, and counts in the metrics."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from specdec.gateway.metrics import GatewayMetrics
 
 logger = logging.getLogger("specdec.gateway.access")
 
+NO_CLIENT = 499
+"""Status that web servers log for a client that has hung up; nobody gets it."""
+
 MAX_ID_LENGTH = 128
 """Most characters of a client's X-Request-Id; another id is made instead of a longer one."""
 
 NUM_ID_BYTES = 12
-"""Random bytes of an id: too many to guess, and for two ids to be equal by chance."""
+"""Random bytes of an id: too many for two ids to be equal by chance."""
 
 
 @dataclass(slots=True)
@@ -32,14 +35,14 @@ class RequestRecord:
     request_id: str
     begun_s: float = field(default_factory=time.monotonic)
     status: int = 0
-    """HTTP status; 0 if the client hung up before there was one."""
+    """HTTP status; NO_CLIENT if the client hung up before there was one."""
     first_s: float | None = None
     """Seconds to the first token; None without one."""
     error_code: str = ""
     is_hang_up: bool = False
     """Whether the client hung up or read too slowly."""
     labels: dict[str, Any] = field(default_factory=dict)
-    """What the handler knows, such as model, tenant and numbers of tokens."""
+    """Further facts from the handler, such as model, tenant and numbers of tokens."""
 
     def first_token(self) -> None:
         """Note the time of the first token."""

@@ -9,16 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdec import __version__
-from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult
-from specdec.gateway.errors import bad_request
 from specdec.gateway.schema import GenerationFields
-
-ALL_THAT_FITS = -1
-"""`max_tokens` of the model `specdec` for as many tokens as the context has room for."""
-
-MAX_UINT64 = 2**64
-"""Seeds are unsigned on the server; a negative one counts back from here."""
 
 
 class AnswerFormat(ABC):
@@ -30,13 +22,30 @@ class AnswerFormat(ABC):
     """The field `object` of an answer in one body."""
     chunk_object: str
     """The field `object` of an event."""
+    fields: Mapping[str, str]
+    """Fields of the API for inputs of the model `specdec` that have another name."""
 
-    def __init__(self, model: str, num_prompts: int) -> None:
-        """Take the model's name as the client gave it, and the number of prompts."""
+    def __init__(self, body: GenerationFields, num_prompts: int, num_log_probs: int | None) -> None:
+        """Take the request, its number of prompts, and how many log-probabilities it asks for.
+
+        With a `num_log_probs` of 0 it asks for those of the answer's tokens, with k also for those
+        of the k likeliest ones, with None for none.
+        """
         self.answer_id = f"{self.prefix}-{secrets.token_hex(12)}"
+        self.num_log_probs = num_log_probs
+        self.has_token_ids = bool(body.return_token_ids)
         self._created = int(time.time())
-        self._model = model
-        self._num_prompts = num_prompts
+        self._model = body.model
+        self.num_prompts = num_prompts
+
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether tokens are shown even before their text is complete."""
+        return self.num_log_probs is not None or self.has_token_ids
+
+    def beside_choices(self, prompt_token_ids: Sequence[int] | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the fields of an answer, or of its first event, beside the choices."""
+        return {}
 
     @abstractmethod
     def opening(self, index: int) -> dict[str, Any] | None:
@@ -70,14 +79,11 @@ class AnswerFormat(ABC):
 
     def usage(self, ends: Sequence[AnswerEnd]) -> dict[str, Any]:
         """Return the numbers of tokens; a prompt counts once, however many answers it has."""
-        num_per_prompt = len(ends) // self._num_prompts
+        num_per_prompt = len(ends) // self.num_prompts
         num_prompt = sum(end.num_input_tokens or 0 for end in ends[::num_per_prompt])
-        num_answer = sum(end.num_output_tokens or 0 for end in ends)
-        usage: dict[str, Any] = {
-            "prompt_tokens": num_prompt,
-            "completion_tokens": num_answer,
-            "total_tokens": num_prompt + num_answer,
-        }
+        usage: dict[str, Any] = usage_of(
+            num_prompt, sum(end.num_output_tokens or 0 for end in ends)
+        )
         if any(end.accepted_prediction_tokens is not None for end in ends):
             usage["completion_tokens_details"] = {
                 name: sum(getattr(end, name) or 0 for end in ends)
@@ -91,59 +97,10 @@ class AnswerFormat(ABC):
         return {"speculative_decoding": only}
 
 
-def requests_of(
-    body: GenerationFields,
-    prompts: Sequence[Mapping[str, Any]],
-    *,
-    max_tokens: int,
-    tenant: str | None,
-    answer_id: str,
-    **rest: Any,
-) -> list[GenerationRequest]:
-    """Return the requests to the model, one for each answer; answer i of a prompt has seed + i.
-
-    Each of `prompts` has the fields of GenerationRequest that hold one prompt. `rest` are fields
-    of all requests. OpenAI's default temperature is 1. Raises ApiError.
-    """
-    if max_tokens < 1 and max_tokens != ALL_THAT_FITS:
-        raise bad_request(f"max_tokens must be at least 1; given {max_tokens}", "max_tokens")
-    num_each = body.n or 1
-    common: dict[str, Any] = {
-        "stream": bool(body.stream),
-        "max_tokens": max_tokens,
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "top_p": body.top_p,
-        "top_k": None if body.top_k == -1 else body.top_k,
-        "stop_words": [body.stop] if isinstance(body.stop, str) else body.stop or None,
-        "bad_words": body.bad_words or None,
-        "logit_bias": body.logit_bias or None,
-        "tenant": tenant,
-        "return_perf_metrics": True,
-        **{name: getattr(body, name) for name in _SAME_NAMES},
-        **rest,
+def usage_of(num_prompt: int, num_answer: int) -> dict[str, int]:
+    """Return numbers of tokens as OpenAI's API has them."""
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_answer,
+        "total_tokens": num_prompt + num_answer,
     }
-    return [
-        GenerationRequest(
-            **common,
-            **prompt,
-            seed=None if body.seed is None else (body.seed + number) % MAX_UINT64,
-            request_id=f"{answer_id}-{index * num_each + number}",
-        )
-        for index, prompt in enumerate(prompts)
-        for number in range(num_each)
-    ]
-
-
-_SAME_NAMES = (
-    "presence_penalty",
-    "frequency_penalty",
-    "min_p",
-    "repetition_penalty",
-    "min_tokens",
-    "drafter",
-    "num_draft_tokens",
-    "verification",
-    "task",
-    "deadline_ms",
-)
-"""Fields that have the same name and meaning in the model `specdec`."""

@@ -13,19 +13,17 @@ from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.clients.errors import SpecdecError
 from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, collect
-from specdec.gateway.access import RequestRecord
+from specdec.gateway.access import NO_CLIENT, RequestRecord
 from specdec.gateway.answer_events import AnswerEvents
 from specdec.gateway.answer_format import AnswerFormat
+from specdec.gateway.asgi import RECORD
 from specdec.gateway.delivery import EventStream, event, while_connected
 from specdec.gateway.errors import bad_request, from_server
 from specdec.gateway.generation import chunks_of
-from specdec.gateway.guard import RECORD
+from specdec.gateway.schema import StreamOptions
 from specdec.gateway.settings import GatewayLimits
 
 Chunks = AsyncGenerator[tuple[int, Chunk], None]
-
-NO_CLIENT = 499
-"""Status that web servers log for a client that has hung up; nobody gets it."""
 
 
 class Answering:
@@ -35,41 +33,40 @@ class Answering:
         self._client = client
         self._limits = limits
 
+    def check_number(self, num_answers: int) -> None:
+        """Raise ApiError if a request asks for too many answers."""
+        if num_answers > self._limits.max_choices:
+            raise bad_request(
+                f"prompts times n must be at most {self._limits.max_choices}; given {num_answers}",
+                "n",
+            )
+
     async def answer(
         self,
         http: Request,
         model: str,
         requests: Sequence[GenerationRequest],
         form: AnswerFormat,
-        *,
-        has_usage: bool,
+        options: StreamOptions | None,
     ) -> Response:
-        """Return the response to an API request.
+        """Return the response to an API request; `model` is Triton's name.
 
-        `model` is Triton's name. `has_usage`: whether a stream ends with the numbers of tokens.
         Raises ApiError for an error that comes before the first token.
         """
-        if len(requests) > self._limits.max_choices:
-            raise bad_request(
-                f"prompts times n must be at most {self._limits.max_choices}; "
-                f"given {len(requests)}",
-                "n",
-            )
         record: RequestRecord = http.scope[RECORD]
         chunks = chunks_of(self._client, model, requests)
         if not requests[0].stream:
-            answer = self._whole(chunks, len(requests), form, record)
-            return await while_connected(answer, http.receive, record) or Response(status_code=NO_CLIENT)
+            whole = self._whole(chunks, len(requests), form, record)
+            answer = await while_connected(whole, http.receive, record)
+            return answer or Response(status_code=NO_CLIENT)
         # The first chunk comes before the status, so that an error before it is a status too.
-        first = await while_connected(_first(chunks), http.receive, record)
+        first = await while_connected(_first(chunks, form), http.receive, record)
         if first is None:
             await chunks.aclose()
             return Response(status_code=NO_CLIENT)
         record.first_token()
-        events = AnswerEvents(form, len(requests), has_usage=has_usage)
-        return EventStream(
-            _events(first, chunks, events, record), record, self._limits.send_s
-        )
+        events = AnswerEvents(form, len(requests), options or StreamOptions())
+        return EventStream(_events(first, chunks, events, record, form), record)
 
     async def _whole(
         self, chunks: Chunks, num_answers: int, form: AnswerFormat, record: RequestRecord
@@ -81,35 +78,43 @@ class Answering:
                     parts[index].append(chunk)
             results = [collect(each) for each in parts]
         except SpecdecError as error:
-            raise from_server(error) from None
+            raise from_server(error, form.fields) from None
         ends = [each.end for each in results]
         _note(record, ends)
         choices = [form.whole(index, each) for index, each in enumerate(results)]
         body = form.body(
-            choices, is_chunk=False, usage=form.usage(ends), metrics=form.metrics(ends)
+            choices,
+            is_chunk=False,
+            usage=form.usage(ends),
+            metrics=form.metrics(ends),
+            **form.beside_choices(results[0].prompt_token_ids),
         )
         return JSONResponse(body, HTTPStatus.OK)
 
 
-async def _first(chunks: Chunks) -> tuple[int, Chunk]:
+async def _first(chunks: Chunks, form: AnswerFormat) -> tuple[int, Chunk]:
     try:
         return await anext(chunks)
     except SpecdecError as error:
-        raise from_server(error) from None
+        raise from_server(error, form.fields) from None
 
 
 async def _events(
-    first: tuple[int, Chunk], chunks: Chunks, events: AnswerEvents, record: RequestRecord
+    first: tuple[int, Chunk],
+    chunks: Chunks,
+    events: AnswerEvents,
+    record: RequestRecord,
+    form: AnswerFormat,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of each chunk, and then the last ones; an error ends the stream."""
     try:
         async with aclosing(chunks):
-            yield events.of(*first)
+            yield events.events_of(*first)
             async for index, chunk in chunks:
-                if found := events.of(index, chunk):
+                if found := events.events_of(index, chunk):
                     yield found
     except SpecdecError as error:
-        refusal = from_server(error)
+        refusal = from_server(error, form.fields)
         record.error_code = refusal.code
         yield event(refusal.body)
         return
@@ -118,6 +123,5 @@ async def _events(
 
 
 def _note(record: RequestRecord, ends: Sequence[AnswerEnd]) -> None:
-    record.first_token()
     record.labels["prompt_tokens"] = ends[0].num_input_tokens
     record.labels["completion_tokens"] = sum(end.num_output_tokens or 0 for end in ends)

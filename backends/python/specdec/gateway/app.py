@@ -13,15 +13,25 @@ from starlette.responses import JSONResponse
 from specdec import __version__
 from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.gateway.answering import Answering
+from specdec.gateway.asgi import CLIENT, RECORD
 from specdec.gateway.chat import ChatFormat, chat_requests
-from specdec.gateway.completions import CompletionFormat, completion_requests, prompts_of
-from specdec.gateway.errors import ApiError, from_validation, unavailable
-from specdec.gateway.guard import CLIENT, RECORD, Guard
+from specdec.gateway.completions import CompletionFormat, completion_requests
+from specdec.gateway.errors import ApiError, bad_request, from_validation, unavailable
+from specdec.gateway.guard import Guard
 from specdec.gateway.keys import ApiKeys, Client
 from specdec.gateway.metrics import GatewayMetrics
 from specdec.gateway.models import ServedModels
 from specdec.gateway.schema import ChatRequest, CompletionRequest, GenerationFields
 from specdec.gateway.settings import GatewaySettings
+
+CHANNEL_OPTIONS = (
+    # gRPC's default is up to 120 s, in which a server that has come back is not used.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Notices a machine that has vanished. Triton takes a ping every 5 minutes without data.
+    ("grpc.keepalive_time_ms", 300_000),
+)
+"""Options of the connection to tritonserver."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
@@ -37,7 +47,8 @@ def create_app(settings: GatewaySettings) -> Guard:
         version=__version__,
         description="Speculative decoding behind OpenAI's API.",
     )
-    client, metrics = AsyncGrpcClient(settings.server), GatewayMetrics()
+    client = AsyncGrpcClient(settings.server, channel_options=CHANNEL_OPTIONS)
+    metrics = GatewayMetrics()
     models = ServedModels(settings.models, client, settings.health_url)
     guard = Guard(app, ApiKeys.load(settings.api_key_file), settings.limits, metrics)
     _add_errors(app)
@@ -52,32 +63,35 @@ def _add_generation(app: FastAPI, models: ServedModels, answering: Answering) ->
     @app.post("/v1/chat/completions", summary="Answer a chat")
     async def chat(http: Request, body: ChatRequest) -> Response:
         model, tenant = _model_and_tenant(http, models, body)
-        form = ChatFormat(body.model, 1)
-        requests = chat_requests(body, tenant, form.answer_id)
-        return await answering.answer(http, model, requests, form, has_usage=_has_usage(body))
+        answering.check_number(body.n or 1)
+        form = ChatFormat(body)
+        requests = chat_requests(body, tenant, form)
+        return await answering.answer(http, model, requests, form, body.stream_options)
 
     @app.post("/v1/completions", summary="Complete texts or tokens")
     async def complete(http: Request, body: CompletionRequest) -> Response:
         model, tenant = _model_and_tenant(http, models, body)
-        form = CompletionFormat(body.model, len(prompts_of(body)))
-        requests = completion_requests(body, tenant, form.answer_id)
-        return await answering.answer(http, model, requests, form, has_usage=_has_usage(body))
+        form = CompletionFormat(body)
+        answering.check_number(form.num_prompts * (body.n or 1))
+        requests = completion_requests(body, tenant, form)
+        return await answering.answer(http, model, requests, form, body.stream_options)
 
 
 def _model_and_tenant(
     http: Request, models: ServedModels, body: GenerationFields
 ) -> tuple[str, str | None]:
-    """Return Triton's name of the model, and the client's tenant; note both in the record."""
+    """Return Triton's name of the model, and the client's tenant; note both in the record.
+
+    Raises ApiError.
+    """
+    if body.stream_options is not None and not body.stream:
+        raise bad_request("stream_options needs stream: true", "stream_options")
     client: Client = http.scope[CLIENT]
     labels = http.scope[RECORD].labels
     labels |= {"model": body.model, "tenant": client.tenant, "stream": bool(body.stream)}
-    labels |= {"user": body.user, "metadata": getattr(body, "metadata", None)}
+    for name in ("user", "safety_identifier", "metadata"):
+        labels[name] = getattr(body, name, None)
     return models.triton_name(body.model), client.tenant
-
-
-def _has_usage(body: GenerationFields) -> bool:
-    options = body.stream_options
-    return options is not None and bool(options.include_usage)
 
 
 def _add_information(

@@ -17,7 +17,7 @@ from specdec.gateway.settings import (
     GatewaySettings,
 )
 from specdec.gateway.workers import serve_gateway
-from specdec.health.processes import end_with_parent
+from specdec.parent_process import end_with_parent
 
 DEFAULTS = GatewaySettings()
 
@@ -29,8 +29,7 @@ def main(argv: list[str]) -> int:
         end_with_parent(arguments.end_with_parent)
     try:
         return serve_gateway(_settings(arguments))
-    except ConfigurationError as error:
-        print(f"specdec gateway: {error}", file=sys.stderr)
+    except ConfigurationError:
         return 1
 
 

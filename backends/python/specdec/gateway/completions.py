@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import MappingProxyType
 from typing import Any
 
 from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult
-from specdec.gateway.answer_format import AnswerFormat, requests_of
+from specdec.gateway.answer_format import AnswerFormat
 from specdec.gateway.errors import bad_request
+from specdec.gateway.requests import checked_max_tokens, requests_of
 from specdec.gateway.schema import CompletionRequest
 
 DEFAULT_MAX_TOKENS = 16
@@ -19,25 +22,89 @@ class CompletionFormat(AnswerFormat):
 
     prefix = "cmpl"
     whole_object = chunk_object = "text_completion"
+    fields = MappingProxyType(
+        {
+            "stop_words": "stop",
+            "num_top_log_probs": "logprobs",
+            "text_input": "prompt",
+            "input_ids": "prompt",
+        }
+    )
+
+    def __init__(self, body: CompletionRequest) -> None:
+        """Take the request. Raises ApiError without a prompt, or for `echo` with `logprobs`."""
+        if body.echo and body.logprobs is not None:
+            raise bad_request("echo with logprobs is not supported", "echo", "unsupported")
+        self.prompts = _prompts_of(body)
+        """The fields of GenerationRequest that hold each prompt."""
+        super().__init__(body, len(self.prompts), body.logprobs)
+        self._num_characters: Counter[int] = Counter()
+        """Characters of the tokens so far, by the answer's index."""
 
     def opening(self, index: int) -> None:
         """Return None: the events of completions begin with text."""
 
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
-        return _choice(index, chunk.text) if chunk.text else None
+        has_tokens = bool(chunk.token_ids or chunk.prompt_token_ids)
+        if not (chunk.text or (self.shows_tokens and has_tokens)):
+            return None
+        return _choice(index, chunk.text, **self._tokens(index, chunk))
 
     def closing(self, index: int, end: AnswerEnd) -> dict[str, Any]:
-        return _choice(index, "", end.finish_reason)
+        return _choice(index, "", finish_reason=end.finish_reason)
 
     def whole(self, index: int, result: GenerationResult) -> dict[str, Any]:
-        return _choice(index, result.text, result.end.finish_reason)
+        reason, tokens = result.end.finish_reason, self._tokens(index, result)
+        return _choice(index, result.text, finish_reason=reason, **tokens)
+
+    def _tokens(self, index: int, part: Chunk | GenerationResult) -> dict[str, Any]:
+        """Return the fields about tokens that the request asks for."""
+        fields: dict[str, Any] = {}
+        if self.num_log_probs is not None:
+            texts = [each.decode(errors="replace") for each in part.token_bytes or ()]
+            offsets = []
+            for text in texts:
+                offsets.append(self._num_characters[index])
+                self._num_characters[index] += len(text)
+            fields["logprobs"] = {
+                "tokens": texts,
+                "token_logprobs": part.log_probs or (),
+                "top_logprobs": _top_log_probs(part),
+                "text_offset": offsets,
+            }
+        if self.has_token_ids:
+            fields |= {"token_ids": part.token_ids, "token_sources": part.sources}
+            if part.prompt_token_ids is not None:
+                fields["prompt_token_ids"] = part.prompt_token_ids
+        return fields
 
 
-def _choice(index: int, text: str, finish_reason: str | None = None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
+def _choice(
+    index: int, text: str, *, finish_reason: str | None = None, **rest: Any
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason, **rest}
 
 
-def prompts_of(body: CompletionRequest) -> list[dict[str, Any]]:
+def _top_log_probs(part: Chunk | GenerationResult) -> list[dict[str, float]] | None:
+    """Return the likeliest tokens and the token itself at each position; None without any."""
+    if not part.top_tokens:
+        return None
+    own = zip(part.token_bytes or (), part.log_probs or (), strict=True)
+    return [
+        {_key(each.token_bytes): each.log_prob for each in top} | {_key(token): log_prob}
+        for top, (token, log_prob) in zip(part.top_tokens, own, strict=True)
+    ]
+
+
+def _key(token_bytes: bytes) -> str:
+    """Return a token's text, or its bytes as OpenAI writes them if it is no whole text."""
+    try:
+        return token_bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)
+
+
+def _prompts_of(body: CompletionRequest) -> list[dict[str, Any]]:
     """Return the fields of GenerationRequest that hold each prompt. Raises ApiError for none."""
     given = body.prompt
     if isinstance(given, str):
@@ -50,14 +117,16 @@ def prompts_of(body: CompletionRequest) -> list[dict[str, Any]]:
 
 
 def completion_requests(
-    body: CompletionRequest, tenant: str | None, answer_id: str
+    body: CompletionRequest, tenant: str | None, form: CompletionFormat
 ) -> list[GenerationRequest]:
     """Return the requests to the model `specdec` for a completion. Raises ApiError."""
     return requests_of(
         body,
-        prompts_of(body),
-        max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+        form.prompts,
+        form=form,
+        max_tokens=DEFAULT_MAX_TOKENS
+        if body.max_tokens is None
+        else checked_max_tokens(body.max_tokens, "max_tokens"),
         tenant=tenant,
-        answer_id=answer_id,
         exclude_input_in_output=not body.echo,
     )

@@ -1,17 +1,16 @@
-"""Send answers to clients, and notice clients that hang up or do not read."""
+"""Send answers to clients, and notice clients that hang up."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
 from specdec.gateway.access import RequestRecord
-from specdec.gateway.guard import Receive, Scope, Send
+from specdec.gateway.asgi import Receive, Scope, Send
 
 Value = TypeVar("Value")
 
@@ -21,7 +20,9 @@ DONE = b"data: [DONE]\n\n"
 
 def event(value: Any) -> bytes:
     """Return a JSON value as a server-sent event."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return (
+        b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    )
 
 
 async def hung_up(receive: Receive) -> None:
@@ -49,53 +50,25 @@ async def while_connected(
 
 
 class EventStream(Response):
-    """A response of server-sent events, which ends when the client hangs up or does not read."""
+    """A response of server-sent events, which ends when the client hangs up."""
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], record: RequestRecord, send_s: float
-    ) -> None:
-        """Take the events; `send_s` is the time in seconds that a client may leave one unread."""
+    def __init__(self, events: AsyncGenerator[bytes, None], record: RequestRecord) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._record = record
-        self._send_s = send_s
-        self._blocked_since_s: float | None = None
-        """Time at which the running call of `send` began; None without one."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send all events."""
-        sending = asyncio.ensure_future(self._send(send))
-        watches = asyncio.ensure_future(hung_up(receive)), asyncio.ensure_future(self._too_slow())
         try:
-            await asyncio.wait({sending, *watches}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            else:
-                self._record.is_hang_up = True
+            await while_connected(self._send(send), receive, self._record)
         finally:
-            for task in (sending, *watches):
-                task.cancel()
-            await asyncio.wait({sending, *watches})
             await self._events.aclose()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async for each in self._events:
-            self._blocked_since_s = time.monotonic()
             await send({"type": "http.response.body", "body": each, "more_body": True})
-            self._blocked_since_s = None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _too_slow(self) -> None:
-        """Wait until the client has left an event unread for `send_s`.
-
-        It is looked at four times in that time, because a timer for each event would cost more.
-        """
-        while True:
-            await asyncio.sleep(self._send_s / 4)
-            since_s = self._blocked_since_s
-            if since_s is not None and time.monotonic() - since_s > self._send_s:
-                return

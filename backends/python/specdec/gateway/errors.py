@@ -20,14 +20,6 @@ from specdec.errors import shown
 RETRY_S = 1
 """Seconds after which a client may try again; an answer takes about as long."""
 
-_PARAMETERS = {
-    "stop_words": "stop",
-    "text_input": "prompt",
-    "input_ids": "prompt",
-    "return_log_probs": "logprobs",
-}
-"""Fields of OpenAI's API for inputs of the model `specdec` that have another name."""
-
 _INPUT = re.compile(r"([a-z_]+)((?:\[\d+\])?) ")
 """The input with which most of the server's messages begin, and the index of its part."""
 
@@ -115,10 +107,10 @@ def unavailable(message: str, code: str) -> ApiError:
     return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, code, headers=headers)
 
 
-def from_server(error: SpecdecError) -> ApiError:
+def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
     """Return an error of the model `specdec`, or of the connection to it, as OpenAI's API has it.
 
-    The field is taken from the message, which begins with the input's name.
+    The message begins with an input's name, for which `fields` has the API's name if it differs.
     """
     is_typed = error.error_type in _STATUSES
     statuses = _STATUSES if is_typed else _TRITON_STATUSES
@@ -130,13 +122,15 @@ def from_server(error: SpecdecError) -> ApiError:
     if status == HTTPStatus.REQUEST_TIMEOUT:
         # OpenAI's clients repeat a 408; the deadline would pass again.
         headers["x-should-retry"] = "false"
-    if status == HTTPStatus.BAD_REQUEST and error.message.startswith("prompt ("):
-        return ApiError(status, error.message, "context_length_exceeded", "messages")
-    param = None
-    found = _INPUT.match(error.message)
-    if status == HTTPStatus.BAD_REQUEST and found and found[1] in INPUTS:
-        param = _PARAMETERS.get(found[1], found[1]) + found[2]
-    return ApiError(status, error.message, error.error_type, param, headers)
+    code, message, param = error.error_type, error.message, None
+    if status == HTTPStatus.BAD_REQUEST and message.startswith("prompt ("):
+        code, param = "context_length_exceeded", fields.get("prompt", "prompt")
+    elif status == HTTPStatus.BAD_REQUEST and (found := _INPUT.match(message)):
+        name, index = found.groups()
+        if name in INPUTS:
+            field = fields.get(name, name)
+            param, message = field + index, field + message.removeprefix(name)
+    return ApiError(status, message, code, param, headers)
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
@@ -150,9 +144,14 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
         return bad_request(f"the body is not JSON: {first['ctx']['error']}", None, "invalid_json")
     param = _path(first["loc"])
     if first["type"] == "extra_forbidden":
-        return bad_request(f"unknown field {param!r}", param, "unknown_parameter")
+        param = ".".join(filter(None, (_path(first["loc"][:-1]), str(first["loc"][-1]))))
+        return bad_request(f"unknown field {shown(param)}", param, "unknown_parameter")
+    if param is None:
+        return bad_request(
+            "the body must be a JSON object, with Content-Type: application/json", None
+        )
     if first["type"] == "missing":
-        return bad_request(f"{param or 'a JSON object'} is missing", param, "missing_parameter")
+        return bad_request(f"{param} is missing", param, "missing_parameter")
     code = "unsupported" if first["type"] == "unsupported" else "invalid_value"
     given, message = first["input"], f"{param}: {first['msg']}"
     if isinstance(given, str | int | float):

@@ -1,29 +1,19 @@
-"""The first part of every HTTP request: drain, keys, limits; and the last: log and metrics."""
+"""Checks keys, limits and drain before each HTTP request, and writes log and metrics after it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from specdec.gateway.access import RequestRecord, new_record, write_record
+from specdec.gateway.access import NO_CLIENT, RequestRecord, new_record, write_record
+from specdec.gateway.asgi import CLIENT, RECORD, Application, Message, Receive, Scope, Send
 from specdec.gateway.errors import RETRY_S, ApiError, unavailable
 from specdec.gateway.keys import ApiKeys, Client
 from specdec.gateway.metrics import GatewayMetrics
 from specdec.gateway.settings import GatewayLimits
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-RECORD, CLIENT = "specdec.record", "specdec.client"
-"""Keys of ASGI's scope under which handlers find the request's record and its client."""
 
 PROTECTED = "/v1/"
 """Beginning of the paths that need a key, and that are refused during a drain."""
@@ -64,7 +54,7 @@ class Guard:
                 receive = await self._with_body(headers, receive)
             await self._app(scope, receive, noting)
         except _HungUpError:
-            record.is_hang_up = True
+            record.is_hang_up, record.status = True, NO_CLIENT
         except ApiError as error:
             record.error_code = error.code
             refusal = JSONResponse(error.body, error.status, headers=error.headers)

@@ -13,12 +13,12 @@ from specdec.errors import ConfigurationError
 KEY_VARIABLE = "SPECDEC_API_KEY"
 """Environment variable with one key, without a tenant."""
 MIN_KEY_LENGTH = 16
-"""Fewest characters of a key; shorter ones can be guessed."""
+"""Fewest characters of a key; shorter ones can be found by trying."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sends a request."""
+    """The sender of a request."""
 
     tenant: str | None = None
     """Tenant of the model `specdec`; None for none."""
@@ -28,8 +28,10 @@ class ApiKeys:
     """The keys that clients may use. Without any key, every client is let in."""
 
     def __init__(self, tenants: dict[str, str | None]) -> None:
-        """Take the tenant of each key. Raises ConfigurationError for a key that is too short."""
+        """Take the tenant of each key. Raises ConfigurationError for a key that cannot be used."""
         for key in tenants:
+            if not key.isascii():
+                raise ConfigurationError("an API key must have ASCII characters; one has others")
             if len(key) < MIN_KEY_LENGTH:
                 raise ConfigurationError(
                     f"an API key must have at least {MIN_KEY_LENGTH} characters; one has {len(key)}"
@@ -62,6 +64,8 @@ class ApiKeys:
                 raise ConfigurationError(
                     f"line {number} of {file} must be a key and a tenant; given {len(words)} words"
                 )
+            if words[0] in tenants:
+                raise ConfigurationError(f"line {number} of {file} has a key that was given before")
             tenants[words[0]] = words[1] if len(words) == 2 else None
         if len(tenants) == num_before:
             raise ConfigurationError(f"{file} has no API key")

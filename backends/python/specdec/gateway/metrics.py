@@ -28,7 +28,7 @@ class GatewayMetrics:
         name = "specdec_gateway"
         self._requests = Counter(
             f"{name}_requests",
-            "HTTP requests by route and status; status 0 is a client that hung up before.",
+            "HTTP requests by route and status; status 499 is a client that hung up before.",
             ("route", "status"),
             registry=registry,
         )
@@ -75,5 +75,5 @@ class GatewayMetrics:
         registry = self._registry
         if os.environ.get(DIRECTORY_VARIABLE):
             registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

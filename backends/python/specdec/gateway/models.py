@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import time
-import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.gateway.errors import ApiError
 
 PROBE_S = 2.0
 """Seconds to wait for an answer about readiness."""
+PROBE_PERIOD_S = 0.5
+"""Least seconds from one question about readiness to the next; all who ask share the answer."""
 
 
 class ServedModels:
@@ -25,6 +28,9 @@ class ServedModels:
         self._client = client
         self._health_url = health_url
         self._created = int(time.time())
+        self._probing = asyncio.Lock()
+        self._probed_s = -PROBE_PERIOD_S
+        self._is_ready = False
 
     def triton_name(self, name: str) -> str:
         """Return Triton's name of a model. Raises ApiError for an unknown one."""
@@ -48,7 +54,14 @@ class ServedModels:
         return {"id": name, **fixed, "root": root}
 
     async def are_ready(self) -> bool:
-        """Return whether all models can answer now."""
+        """Return whether all models can answer; the answer may be PROBE_PERIOD_S old."""
+        async with self._probing:
+            if time.monotonic() > self._probed_s + PROBE_PERIOD_S:
+                self._is_ready = await self._probe()
+                self._probed_s = time.monotonic()
+            return self._is_ready
+
+    async def _probe(self) -> bool:
         if self._health_url:
             return await asyncio.to_thread(_answers_ok, self._health_url)
         names = sorted(set(self._names.values()))
@@ -57,8 +70,13 @@ class ServedModels:
 
 
 def _answers_ok(url: str) -> bool:
+    parts = urlsplit(url)
+    # Not urllib.request, which would ask a proxy that the environment names.
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=PROBE_S)
     try:
-        with urllib.request.urlopen(url, timeout=PROBE_S) as answer:  # noqa: S310 - the operator's
-            return bool(answer.status == HTTPStatus.OK)
-    except OSError:
+        connection.request("GET", parts.path or "/")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        connection.close()

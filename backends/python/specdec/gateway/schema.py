@@ -32,6 +32,8 @@ def only(*allowed: object) -> AfterValidator:
     return AfterValidator(check)
 
 
+MetadataKey = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
 Unsupported = Annotated[Any, only()]
 """A field that must be null or left out."""
 Off = Annotated[bool | None, only(False)]
@@ -45,9 +47,11 @@ class ApiObject(BaseModel):
 
 
 class StreamOptions(ApiObject):
-    """What a stream contains beside the answer."""
+    """The parts of a stream beside the answer."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: every event has the numbers of tokens so far."""
     include_obfuscation: Off = None
 
 
@@ -108,6 +112,10 @@ class GenerationFields(ApiObject):
     repetition_penalty: float | None = None
     min_tokens: Int32 | None = None
     bad_words: list[str] | None = None
+    stop_token_ids: list[Int32] | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    return_token_ids: bool | None = None
 
     # Ours.
     drafter: str | None = None
@@ -124,17 +132,21 @@ class ChatRequest(GenerationFields):
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
     prediction: Prediction | None = None
-    metadata: dict[str, str] | None = Field(None, max_length=16)
+    metadata: dict[MetadataKey, MetadataValue] | None = Field(None, max_length=16)
+    logprobs: bool | None = None
+    top_logprobs: Int32 | None = None
 
-    logprobs: Off = None
-    top_logprobs: Annotated[int | None, only(0)] = None
+    # vLLM's extras.
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
     modalities: Annotated[list[str] | None, only(["text"])] = None
     service_tier: Annotated[str | None, only("auto", "default")] = None
     store: Off = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | None = Field(None, max_length=256)
     prompt_cache_options: Unsupported = None
     prompt_cache_retention: Annotated[str | None, only("in_memory")] = None
-    safety_identifier: str | None = None
+    safety_identifier: str | None = Field(None, max_length=256)
     audio: Unsupported = None
     function_call: Annotated[Any, only("none")] = None
     functions: Annotated[Any, only([])] = None
@@ -154,7 +166,7 @@ class CompletionRequest(GenerationFields):
     prompt: str | list[str] | Tokens | list[Tokens]
     max_tokens: Int32 | None = None
     echo: bool | None = None
+    logprobs: Int32 | None = None
 
     best_of: Annotated[int | None, only(1)] = None
-    logprobs: Unsupported = None
     suffix: Annotated[str | None, only("")] = None

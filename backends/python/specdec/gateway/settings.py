@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from specdec.errors import ConfigurationError
 
@@ -43,7 +44,8 @@ class GatewayLimits:
         """Check the values."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if not 0 < value < math.inf:
+            may_be_zero = each.name == "drain_s"
+            if not (0 < value < math.inf or (may_be_zero and value == 0)):
                 raise ConfigurationError(f"{each.name} must be above 0; given {value:g}")
 
 
@@ -75,6 +77,9 @@ class GatewaySettings:
             raise ConfigurationError(f"port must be 0 … 65535; given {self.port}")
         if not self.models:
             raise ConfigurationError("at least one model must be named")
+        url = urlsplit(self.health_url)
+        if self.health_url and not (url.scheme == "http" and url.hostname):
+            raise ConfigurationError(f"health URL must be http://…; given {self.health_url!r}")
         if self.num_workers < 1:
             raise ConfigurationError(f"workers must be at least 1; given {self.num_workers}")
         if (self.certificate_file is None) != (self.private_key_file is None):

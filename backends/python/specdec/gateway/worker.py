@@ -29,16 +29,20 @@ def run_worker(settings: GatewaySettings, listener: socket.socket) -> int:
     SIGTERM and SIGINT drain: new requests are refused, running ones may end within the limit.
     Raises ConfigurationError if the keys cannot be read.
     """
+    early: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn handles them while it serves, and raises them again at its end.
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda got, _: early.append(got))
     _log_to_stderr()
-    asyncio.run(_serve(settings, listener))
+    asyncio.run(_serve(settings, listener, early))
     return 0
 
 
-async def _serve(settings: GatewaySettings, listener: socket.socket) -> None:
-    await gateway_server(settings).serve([listener])
+async def _serve(settings: GatewaySettings, listener: socket.socket, early: list[int]) -> None:
+    """Serve until a signal; `early` has those that have come already."""
+    server = gateway_server(settings)
+    server.should_exit = bool(early)
+    await server.serve([listener])
 
 
 def gateway_server(settings: GatewaySettings) -> uvicorn.Server:
@@ -75,7 +79,10 @@ class _DrainingServer(uvicorn.Server):
         """Refuse new requests, wait for running ones, and then close all connections."""
         self._guard.is_draining = True
         deadline_s = time.monotonic() + self._drain_s
-        while self._guard.num_running and time.monotonic() < deadline_s and not self.force_exit:
+        # A second signal ends the wait too.
+        while (  # noqa: ASYNC110
+            self._guard.num_running and time.monotonic() < deadline_s and not self.force_exit
+        ):
             await asyncio.sleep(DRAIN_LOOK_S)
         await super().shutdown(sockets)
 

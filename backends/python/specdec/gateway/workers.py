@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -14,10 +15,11 @@ from multiprocessing.context import SpawnProcess
 from prometheus_client import multiprocess
 
 from specdec.errors import ConfigurationError
+from specdec.gateway.keys import ApiKeys
 from specdec.gateway.metrics import DIRECTORY_VARIABLE
 from specdec.gateway.settings import GatewaySettings
 from specdec.gateway.worker import CANCEL_S, run_worker
-from specdec.health.processes import end_with_parent
+from specdec.parent_process import end_with_parent
 
 LOOK_S = 0.2
 """Seconds between two looks at the workers."""
@@ -29,17 +31,27 @@ BACKLOG = 2048
 
 def serve_gateway(settings: GatewaySettings) -> int:
     """Serve until a signal and return the exit status. Raises ConfigurationError."""
+    _check_files(settings)
     listener = _listen(settings)
-    host, port = listener.getsockname()[:2]
-    scheme = "https" if settings.has_tls else "http"
-    shown = f"[{host}]" if ":" in host else host
-    print(f"specdec gateway: {scheme}://{shown}:{port}/v1 for {settings.server}", flush=True)
+    _host, _port = listener.getsockname()[:2]
     if settings.num_workers == 1:
         return run_worker(settings, listener)
     with tempfile.TemporaryDirectory(prefix="specdec-gateway-") as shared:
         # Workers write their metrics there; prometheus_client reads the variable at its import.
         os.environ[DIRECTORY_VARIABLE] = shared
         return _Workers(settings, listener).run()
+
+
+def _check_files(settings: GatewaySettings) -> None:
+    """Raise ConfigurationError if keys or certificate cannot be read; each worker reads them."""
+    ApiKeys.load(settings.api_key_file)
+    if settings.certificate_file is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.certificate_file, settings.private_key_file)
+    except OSError as error:  # ssl.SSLError is one.
+        raise ConfigurationError(f"the TLS certificate or its key is wrong: {error}") from None
 
 
 def _listen(settings: GatewaySettings) -> socket.socket:
@@ -90,13 +102,10 @@ class _Workers:
         for index, process in enumerate(self._processes):
             if process.is_alive() or self._is_stopping:
                 continue
-            print(
-                f"specdec gateway: a worker has ended with {process.exitcode}; starting another",
-                file=sys.stderr,
-            )
-            multiprocess.mark_process_dead(process.pid)
+            multiprocess.mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
             time.sleep(PAUSE_S)
-            self._processes[index] = self._start()
+            if not self._is_stopping:
+                self._processes[index] = self._start()
 
     def _stop(self) -> int:
         for process in self._processes:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-_PR_SET_PDEATHSIG = 1
-"""Option of prctl(2): the signal that this process gets when its parent ends."""
 
 DIED, STOPPED = "has died", "is stopped"
 _MODEL_FILE = re.compile(r"/([^/]+)/\d+/model\.py$")
@@ -84,13 +77,3 @@ def environment_of(pid: int) -> list[str]:
     except OSError:
         return []
     return [entry.decode(errors="replace") for entry in entries]
-
-
-def end_with_parent(parent_pid: int) -> None:
-    """Let the kernel end this process when its parent ends, however that ends.
-
-    `parent_pid` is the parent's process id; if the parent has ended already, so does this process.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        sys.exit(1)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
     from specdec.launch.server_command import ServeSettings
 
-RESTART_S = 1.0
-"""Least seconds from one start of the gateway to the next."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
+"""Least seconds from one start of the gateway to the next: at first, and after many deaths."""
+MISUSED = (1, 2)
+"""Exit statuses of a gateway that cannot be started with its options."""
 STOP_S = 5.0
 """Seconds after tritonserver's end within which the gateway ends; none of its requests is left."""
 _IS_ORCHESTRATOR = '"tensorrt_llm_model_name"'
@@ -33,6 +35,8 @@ class GatewayProcess:
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
         self._started_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._has_restarted = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -41,14 +45,24 @@ class GatewayProcess:
             self._process = self._start()
 
     def look(self) -> str:
-        """Start the gateway again if it has ended; return a line that says so, else ""."""
-        process = self._process
-        if process is None or process.poll() is None:
+        """Start the gateway again if it has ended; return a line that says so, else "".
+
+        Raises LaunchError if the first gateway could not be started with its options.
+        """
+        process, now_s = self._process, time.monotonic()
+        if process is None or process.poll() is None or now_s < self._started_s + self._pause_s:
             return ""
-        if time.monotonic() < self._started_s + RESTART_S:
-            return ""
-        self._process = self._start()
-        return f"the gateway has ended with status {process.returncode}; starting it again"
+        status = process.returncode
+        if not self._has_restarted and status in MISUSED:
+            raise LaunchError(f"the gateway has ended with status {status}; see its message above")
+        self._has_restarted = True
+        lived_long = now_s > self._started_s + MAX_PAUSE_S
+        self._pause_s = FIRST_PAUSE_S if lived_long else min(2 * self._pause_s, MAX_PAUSE_S)
+        try:
+            self._process = self._start()
+        except (LaunchError, OSError) as error:
+            return f"the gateway has ended with status {status}, and no other starts: {error}"
+        return f"the gateway has ended with status {status}; starting it again"
 
     def drain(self) -> None:
         """Ask the gateway to refuse new requests, and to end when the running ones have ended."""

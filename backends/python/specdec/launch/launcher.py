@@ -24,15 +24,15 @@ from specdec.launch.server_command import (
 )
 from specdec.launch.supervisor import serve
 
-DEFAULTS = ServeSettings(Path("model_repository"), has_openai=True)
-"""Defaults of all options; --openai is off by default."""
+DEFAULTS = ServeSettings(Path("model_repository"))
+DEFAULT_PORTS = {kind: getattr(DEFAULTS, f"{kind}_port") for kind in PORT_VARIABLES}
 
 
 def port_from_environment(kind: str, default: int) -> int:
     """Return the port in the environment variable for `kind`, or `default` if that is not set.
 
-    The kinds are http, grpc, metrics, health and openai; their variables are HTTP_PORT and so on. Raises
-    LaunchError if the variable is no number.
+    The kinds are http, grpc, metrics, health and openai; their variables are HTTP_PORT and so on.
+    Raises LaunchError if the variable is no number.
     """
     text = os.environ.get(PORT_VARIABLES[kind], "")
     if not text:
@@ -85,7 +85,7 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         f"{kind}_port": given
         if (given := getattr(arguments, f"{kind}_port")) is not None
         else port_from_environment(kind, default)
-        for kind, default in DEFAULTS.ports.items()
+        for kind, default in DEFAULT_PORTS.items()
     }
     repository = arguments.model_repository or (
         arguments.launch.parent if arguments.launch else default_model_repository()
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         help="start tritonserver by this script (`specdec build render` writes launch.sh) "
         "with our addresses and the arguments after --",
     )
-    for kind, default in DEFAULTS.ports.items():
+    for kind, default in DEFAULT_PORTS.items():
         parser.add_argument(
             f"--{kind}-port",
             type=int,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -64,6 +65,8 @@ class TritonServer:
         working_directory: Path | None = None,
         trace_url: str = "",
         admin_key_file: Path | None = None,
+        has_openai: bool = False,
+        gateway_args: tuple[str, ...] = (),
         extra_args: tuple[str, ...] = (),
         python: Path = Path(sys.executable),
     ) -> None:
@@ -80,6 +83,9 @@ class TritonServer:
             trace_url=trace_url,
             trace_every=1,
             admin_key_file=admin_key_file,
+            has_openai=has_openai,
+            openai_port=0,
+            gateway_args=gateway_args,
             extra_args=extra_args,
         )
         self._ready_timeout_s = ready_timeout_s
@@ -109,6 +115,11 @@ class TritonServer:
     def health_url(self) -> str:
         """The URL at which the supervisor says whether the server can answer requests."""
         return f"http://{self.settings.url_host}:{self.settings.health_port}/health/ready"
+
+    @property
+    def openai_url(self) -> str:
+        """The URL of the gateway, without a path."""
+        return f"http://{self.settings.url_host}:{self.settings.openai_port}"
 
     @property
     def pid(self) -> int:
@@ -198,6 +209,8 @@ class TritonServer:
         command += ["--stop-with-parent", str(os.getpid())]
         if settings.admin_key_file is not None:
             command += ["--admin-key-file", str(settings.admin_key_file)]
+        if settings.has_openai:
+            command += ["--openai", f"--gateway-args={shlex.join(settings.gateway_args)}"]
         command += ["--", *settings.extra_args]
         # The server has its own session. So Ctrl-C reaches only the caller, which stops the server.
         return subprocess.Popen(
@@ -229,11 +242,13 @@ class TritonServer:
 def is_ready(settings: ServeSettings) -> bool:
     """Say whether a server can answer requests.
 
-    The supervisor must report it as ready. The metrics port must answer too, because it opens last.
+    The supervisor must report it as ready. The metrics port must answer too, because it opens last,
+    and the gateway if there is one.
     """
-    return _answers(settings.reachable_host, settings.health_port, "/health/ready") and _answers(
-        settings.reachable_host, settings.metrics_port, "/metrics"
-    )
+    pages = [(settings.health_port, "/health/ready"), (settings.metrics_port, "/metrics")]
+    if settings.has_openai:
+        pages.append((settings.openai_port, "/health/ready"))
+    return all(_answers(settings.reachable_host, port, path) for port, path in pages)
 
 
 def _answers(host: str, port: int, path: str) -> bool:

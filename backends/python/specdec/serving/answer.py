@@ -21,7 +21,15 @@ from specdec.serving.metrics.statistics import (
     summarize,
     summary_of,
 )
-from specdec.serving.outputs import Outputs, end_outputs, statistics_outputs, token_outputs
+from specdec.serving.outputs import (
+    Outputs,
+    end_outputs,
+    first_outputs,
+    log_prob_outputs,
+    statistics_outputs,
+    token_outputs,
+    top_log_prob_outputs,
+)
 from specdec.serving.text.text_stream import Piece, TextStream, Token
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.token_ids import TokenIds
@@ -55,6 +63,8 @@ class _Progress:
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
     """Number of tokens sent."""
+    has_sent: bool = False
+    """Whether a response was sent."""
     first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Clock readings in seconds at the end of the first round: time.perf_counter(), then the busy
     time of the draft engines and that of the target."""
@@ -113,11 +123,14 @@ class Answerer:
         return context.tokens
 
     def _text_stream(self, job: Job) -> TextStream:
-        words, special_texts = job.request.stop_words, self._tokenizer.special_texts
+        request, special_texts = job.request, self._tokenizer.special_texts
+        words, ids = request.stop_words, request.stop_token_ids
         if job.engines.decode is not None:
-            return TextStream(job.engines.decode, words, special_texts=special_texts)
-        decoder = self._tokenizer.decoder()
-        return TextStream(decoder, words, rest=decoder.rest, special_texts=special_texts)
+            return TextStream(job.engines.decode, words, ids, special_texts=special_texts)
+        decoder = self._tokenizer.decoder(skips_special=request.skip_special_tokens)
+        if not request.skip_special_tokens:
+            special_texts = {}  # The decoder gives their names.
+        return TextStream(decoder, words, ids, rest=decoder.rest, special_texts=special_texts)
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
         """Yield the loop's rounds; before the first and after each, check if the request may go on.
@@ -147,7 +160,14 @@ class Answerer:
     ) -> None:
         tokens = [token for piece in pieces for token in piece.tokens]
         text = "".join(piece.text for piece in pieces)
-        outputs = token_outputs(text, tokens, has_log_probs=job.request.return_log_probs)
+        outputs = token_outputs(text, tokens)
+        if job.request.return_log_probs:
+            outputs |= log_prob_outputs(tokens, self._tokenizer.token_bytes)
+        if job.request.num_top_log_probs:
+            outputs |= top_log_prob_outputs(tokens, self._tokenizer.token_bytes)
+        if not progress.has_sent:
+            outputs |= first_outputs(job)
+        progress.has_sent = True
         progress.num_sent += len(tokens)
         if finish_reason is not None:
             outputs |= end_outputs(job, progress.num_sent, finish_reason)
@@ -189,4 +209,6 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
         zip(confirmed.tokens, confirmed.sources, strict=True)
     ):
         log_prob = confirmed.log_probs[position] if confirmed.log_probs else None
-        yield Token(token, source, position, confirmed.drafter if source else None, log_prob)
+        top = confirmed.top_log_probs[position] if confirmed.top_log_probs else ()
+        drafter = confirmed.drafter if source else None
+        yield Token(token, source, position, drafter, log_prob, top)

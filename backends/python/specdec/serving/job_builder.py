@@ -191,6 +191,10 @@ class JobBuilder:
         settings, params = self._settings, request.sampling
         if params.min_p > 0.0 and not settings.takes_our_inputs:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
+        if request.num_top_log_probs and not settings.takes_our_inputs:
+            raise UnsupportedError(
+                f"num_top_log_probs must be 0 on these engines; given {request.num_top_log_probs}"
+            )
         num_tokens = self._tokenizer.model_vocab_size
         size = settings.vocab_size(settings.target, num_tokens)
         words = request.bad_words
@@ -205,6 +209,7 @@ class JobBuilder:
             params=params,
             num_prompt_tokens=num_prompt,
             wants_log_probs=request.return_log_probs,
+            num_top_log_probs=request.num_top_log_probs,
             takes_our_inputs=settings.takes_our_inputs,
             has_old_names=settings.has_old_names,
             verification=choose_verification(request.verification, params, settings),

@@ -41,6 +41,8 @@ def _check(request: GenerationRequest) -> None:
         "input_ids": request.input_ids is not None,
         "end_id": request.end_id is not None,
         "ignore_eos": request.ignore_eos,
+        "stop_token_ids": bool(request.stop_token_ids),
+        "skip_special_tokens": not request.skip_special_tokens,
         "num_draft_tokens": request.num_draft_tokens is not None,
         "drafter": request.drafter.name != AUTO,
         "verification": request.verification is not None,

@@ -5,7 +5,7 @@ The functions are pure. docs/api.md describes each output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,40 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 """A response's arrays by output name, without the batch dimension."""
 
 
-def token_outputs(
-    text: str, tokens: Sequence[Token], *, has_log_probs: bool
-) -> dict[str, npt.NDArray[Any]]:
+def token_outputs(text: str, tokens: Sequence[Token]) -> dict[str, npt.NDArray[Any]]:
     """Return the outputs of every response: its text and its tokens with their sources."""
-    outputs: dict[str, npt.NDArray[Any]] = {
+    return {
         "text_output": _texts(text),
         "output_ids": np.asarray([token.id for token in tokens], dtype=np.int32),
         "output_sources": np.asarray([token.source for token in tokens], dtype=np.int32),
     }
-    if has_log_probs:
-        log_probs = [token.log_prob for token in tokens]
-        outputs["output_log_probs"] = np.asarray(log_probs, dtype=np.float32)
+
+
+def log_prob_outputs(tokens: Sequence[Token], token_bytes: Callable[[int], bytes]) -> Outputs:
+    """Return the outputs of every response to a request with `return_log_probs`."""
+    log_probs = [token.log_prob for token in tokens]
+    return {
+        "output_log_probs": np.asarray(log_probs, dtype=np.float32),
+        # As hexadecimal text: a token may be a part of a character, which no JSON can hold.
+        "output_token_bytes": _texts(*(token_bytes(token.id).hex() for token in tokens)),
+    }
+
+
+def top_log_prob_outputs(tokens: Sequence[Token], token_bytes: Callable[[int], bytes]) -> Outputs:
+    """Return the most likely tokens at the position of each token, position after position."""
+    pairs = [pair for token in tokens for pair in token.top_log_probs]
+    return {
+        "top_ids": np.asarray([token for token, _ in pairs], dtype=np.int32),
+        "top_log_probs": np.asarray([value for _, value in pairs], dtype=np.float32),
+        "top_token_bytes": _texts(*(token_bytes(token).hex() for token, _ in pairs)),
+    }
+
+
+def first_outputs(job: Job) -> Outputs:
+    """Return the outputs that the first response has too."""
+    outputs = {"num_input_tokens": np.asarray([len(job.prompt)], dtype=np.int32)}
+    if job.request.return_prompt_token_ids:
+        outputs["prompt_token_ids"] = job.prompt
     return outputs
 
 

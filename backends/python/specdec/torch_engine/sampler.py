@@ -15,6 +15,7 @@ from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.warping import warp
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
+from specdec.token_ids import TopLogProbs
 from specdec.torch_engine.layers.output_head import OutputHead
 
 
@@ -32,6 +33,12 @@ class DrawnToken:
     def log_prob(self, token: int) -> float:
         assert self.log_probs is not None
         return float(self.log_probs[token])
+
+    def top_log_probs(self, size: int) -> TopLogProbs:
+        """Return the `size` most likely tokens."""
+        assert self.log_probs is not None
+        values, tokens = torch.topk(self.log_probs, size)
+        return tuple(zip(tokens.tolist(), values.tolist(), strict=True))
 
 
 Ranking = list[tuple[int, float]]

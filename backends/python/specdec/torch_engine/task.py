@@ -16,7 +16,7 @@ from specdec.acceptance.modes import EXACT, compares_probabilities
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.round_records import DraftingReport
-from specdec.token_ids import TokenIds
+from specdec.token_ids import TokenIds, TopLogProbs
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.sampler import DrawnToken
 
@@ -75,6 +75,9 @@ class Task:
     """Set if `draft_ids` is one path of a tree. The other paths are tasks of the same group."""
     wants_log_probs: bool = False
     """Whether the output holds the model's own log-probability of each token."""
+    num_top_log_probs: int = 0
+    """Most likely tokens of the model at each position that the output holds, with
+    `wants_log_probs`; at most MAX_TOP_LOG_PROBS."""
     wants_logits: bool = False
     """Whether the output holds the warped logits that each token was drawn from. The target needs a
     draft model's logits to verify its tokens by probabilities."""
@@ -155,6 +158,8 @@ class TaskOutput:
     """The parents of `next_drafts` if they are a tree, in the form of Task.draft_parents."""
     drafting: DraftingReport | None = None
     """The rounds of `tokens`, from an engine with our drafters inside."""
+    top_log_probs: tuple[TopLogProbs, ...] = ()
+    """The most likely tokens at the position of each of `tokens`; empty unless asked for."""
     stats: TaskStats | None = None
     error: Exception | None = None
 

@@ -68,7 +68,7 @@ class Server:
 @pytest.fixture
 def serve(monkeypatch, tmp_path):
     """Return a function that binds our drafters to an engine core."""
-    monkeypatch.setattr(worker, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(worker, "end_with_parent", lambda: None)
     monkeypatch.setattr(worker, "_returns_tokens", lambda: True)
     monkeypatch.setattr(worker, "_is_only_worker", lambda: True)
     servers = []

@@ -79,6 +79,10 @@ def _refuse_unsupported(task: Task, release: tuple[int, int]) -> None:
         raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
     if task.wants_logits:
         raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")
+    if task.num_top_log_probs:
+        raise UnsupportedError(
+            "this engine returns log-probabilities of drawn tokens; leave num_top_log_probs out"
+        )
     for name, (neutral, first) in NEUTRAL.items():
         if release < first and getattr(params, name) != neutral:
             raise UnsupportedError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from specdec.batch_engines.generator import Part
 from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError, SpecdecError
+from specdec.token_ids import TopLogProbs
 from specdec.torch_engine.task import Task
 
 _COMPLETE = ("stop", "length")
@@ -71,4 +72,17 @@ def _part(part: Any, task: Task) -> Part:
     if task.wants_log_probs:
         drawn = zip(tokens, completion.logprobs, strict=False)
         log_probs = tuple(float(each[token].logprob) for token, each in drawn)
-    return Part(tokens, log_probs, ended=ended, is_last=bool(part.finished))
+    top: tuple[TopLogProbs, ...] = ()
+    if size := task.num_top_log_probs:
+        known = zip(tokens, completion.logprobs, strict=False)
+        top = tuple(_likeliest(each, size) for _, each in known)
+    return Part(tokens, log_probs, top, ended=ended, is_last=bool(part.finished))
+
+
+def _likeliest(log_probs: Mapping[int, Any], size: int) -> TopLogProbs:
+    """Return the `size` likeliest of vLLM's Logprob objects by token.
+
+    vLLM gives that of the drawn token too, whatever its rank.
+    """
+    pairs = [(token, float(each.logprob)) for token, each in log_probs.items()]
+    return tuple(sorted(pairs, key=lambda pair: -pair[1])[:size])

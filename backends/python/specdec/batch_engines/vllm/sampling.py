@@ -43,7 +43,7 @@ def sampling_arguments(task: Task, drafting: dict[str, Any], *, has_drafts: bool
         "bad_words": list(params.bad_texts) or None,
         "logit_bias": dict(params.logit_bias) or None,
         # 0 asks for the log-probability of the drawn token alone.
-        "logprobs": 0 if task.wants_log_probs else None,
+        "logprobs": task.num_top_log_probs if task.wants_log_probs else None,
         # The request alone decides which token ends it.
         "ignore_eos": True,
         "stop_token_ids": [] if task.end_id is None else [task.end_id],

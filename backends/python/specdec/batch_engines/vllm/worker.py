@@ -7,9 +7,7 @@ order in a step: vllm/v1/worker/gpu_model_runner.py and vllm/v1/engine/core.py, 
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,12 @@ from specdec.batch_engines.requests import NewRequest
 from specdec.batch_engines.step_drafting import StepDrafting
 from specdec.batch_engines.vllm.sampling import OPTIONS
 from specdec.errors import ConfigurationError
+from specdec.parent_process import end_with_parent
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
 
 HOOKS = ("execute_model", "sample_tokens", "take_draft_token_ids")
 """Methods of vLLM's model runner that are wrapped."""
-
-_PR_SET_PDEATHSIG = 1
-"""Option of prctl(2): the signal that this process gets when its parent ends."""
 
 
 class SpecdecProposer:
@@ -63,7 +59,8 @@ class SpecdecWorker:
         DraftRelay; the latter is empty without draft models. Raises ConfigurationError if this
         version of vLLM lacks something that is needed.
         """
-        _end_with_parent()
+        # The parent is the thread of the asyncio loop (`BatchEngine`); it lives as the engine does.
+        end_with_parent()
         if not _returns_tokens():
             return ""
         runner = self.model_runner
@@ -204,11 +201,3 @@ def _is_only_worker() -> bool:
     from vllm.distributed import get_world_group  # noqa: PLC0415 - only in the worker
 
     return bool(get_world_group().world_size == 1)
-
-
-def _end_with_parent() -> None:
-    """Let the kernel end this process when the thread that started it ends, however it does.
-
-    That is the thread of the asyncio loop (`BatchEngine`), which lives as long as the engine.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

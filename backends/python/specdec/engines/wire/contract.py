@@ -63,6 +63,11 @@ DRAFT_PARENTS = "draft_parents"
 BAD_TEXTS = "bad_texts"
 """Ours: texts that the output must not contain, whichever tokens spell them."""
 
+NUM_TOP_LOG_PROBS = "num_top_log_probs"
+"""Ours, with return_log_probs: number of most likely tokens to return at each position."""
+TOP_IDS, TOP_LOG_PROBS = "top_ids", "top_log_probs"
+"""Ours: these tokens and their log-probabilities, position after position."""
+
 CACHE_SALT = "cache_salt"
 """Ours: salt of the prefix cache; only calls with the same salt share prefixes (vLLM's name)."""
 

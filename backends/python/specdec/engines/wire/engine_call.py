@@ -18,6 +18,7 @@ from specdec.acceptance.modes import EXACT, REJECTION, VERIFICATION_MODES
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.wire import contract
 from specdec.errors import InvalidRequestError
+from specdec.token_ids import MAX_TOP_LOG_PROBS
 from specdec.torch_engine.task import NO_TOKENS, Task
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -88,6 +89,12 @@ def parse_call(
             )
         if num_output < 1:
             raise InvalidRequestError(f"request_output_len must be at least 1; given {num_output}")
+    num_top = _integer(arrays, contract.NUM_TOP_LOG_PROBS, 0, MAX_TOP_LOG_PROBS)
+    wants_log_probs = _scalar(arrays, contract.RETURN_LOG_PROBS, False)
+    if num_top and not wants_log_probs:
+        raise InvalidRequestError(
+            f"num_top_log_probs must be 0 without return_log_probs; given {num_top}"
+        )
     streaming = _scalar(arrays, contract.STREAMING, False)
     end_id = _scalar(arrays, contract.END_ID, -1)
     params = sampling_params(arrays)
@@ -107,7 +114,8 @@ def parse_call(
         wants_logits=_scalar(arrays, contract.RETURN_GENERATION_LOGITS, False),
         verification=_verification(arrays),
         draft_logits=arrays.get(contract.DRAFT_LOGITS),
-        wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
+        wants_log_probs=wants_log_probs,
+        num_top_log_probs=num_top,
         num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS, 0),
         cache_salt=_scalar(arrays, contract.CACHE_SALT, b"").decode(errors="replace"),
         next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from specdec.engines.wire import contract
 from specdec.engines.wire.engine_call import EngineCall
 from specdec.round_records import DraftingReport, RoundRecord
+from specdec.token_ids import TopLogProbs
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 Outputs = dict[str, npt.NDArray[Any]]
@@ -24,6 +25,7 @@ class UnsentOutputs:
         self._call = call
         self._tokens: list[int] = [] if call.exclude_input else call.task.input_ids.tolist()
         self._log_probs: list[float] = []
+        self._top_log_probs: list[TopLogProbs] = []
         self._logits: list[npt.NDArray[np.float32]] = []
         self._rounds: list[RoundRecord] = []
         self._newest: TaskOutput | None = None
@@ -31,6 +33,7 @@ class UnsentOutputs:
     def add(self, output: TaskOutput) -> None:
         self._tokens += output.tokens
         self._log_probs += output.log_probs
+        self._top_log_probs += output.top_log_probs
         self._logits += output.logits
         if output.drafting is not None:
             self._rounds += output.drafting.rounds
@@ -43,6 +46,8 @@ class UnsentOutputs:
         extra: Outputs = {}
         if call.task.wants_log_probs:
             extra |= log_prob_outputs(self._log_probs)
+        if call.task.num_top_log_probs:
+            extra |= top_log_prob_outputs(self._top_log_probs)
         if self._logits:
             extra |= logits_outputs(self._logits)
         if call.task.num_next:
@@ -53,7 +58,7 @@ class UnsentOutputs:
         if newest.stats is not None and call.return_perf_metrics:
             extra |= perf_outputs(newest.stats)
         outputs = token_outputs(self._tokens)
-        self._tokens, self._log_probs, self._logits = [], [], []
+        self._tokens, self._log_probs, self._logits, self._top_log_probs = [], [], [], []
         return outputs | {k: v for k, v in extra.items() if k in call.requested_outputs}
 
 
@@ -79,6 +84,15 @@ def log_prob_outputs(log_probs: list[float]) -> Outputs:
     return {
         contract.OUTPUT_LOG_PROBS: np.asarray([log_probs], dtype=np.float32),
         contract.CUM_LOG_PROBS: np.asarray([sum(log_probs)], dtype=np.float32),
+    }
+
+
+def top_log_prob_outputs(top_log_probs: Sequence[TopLogProbs]) -> Outputs:
+    """Return top_ids int32 and top_log_probs float32, [1, n · k]: the k likeliest of n tokens."""
+    pairs = [pair for position in top_log_probs for pair in position]
+    return {
+        contract.TOP_IDS: np.asarray([[token for token, _ in pairs]], dtype=np.int32),
+        contract.TOP_LOG_PROBS: np.asarray([[value for _, value in pairs]], dtype=np.float32),
     }
 
 

@@ -23,6 +23,8 @@ class Sampling:
     """Number of tokens at the beginning of the context that are prompt, not output."""
     wants_log_probs: bool = False
     """Whether the engine is to return log-probabilities."""
+    num_top_log_probs: int = 0
+    """Number of most likely tokens that it is to return at each position."""
     takes_our_inputs: bool = False
     """Whether the engines take the inputs `prompt_length`, `verification`, `min_p` and
     `draft_parents`. Our own engines do, which draw with noise by position (noise.py), and so do
@@ -105,6 +107,8 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         yield min_tokens, int32(max(0, params.min_tokens - num_output))
     if sampling.wants_log_probs:
         yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
+    if sampling.num_top_log_probs:
+        yield contract.NUM_TOP_LOG_PROBS, int32(sampling.num_top_log_probs)
     if sampling.cache_salt:
         salt = np.asarray([[sampling.cache_salt.encode()]], dtype=np.object_)
         yield contract.CACHE_SALT, salt

@@ -142,6 +142,7 @@ class DraftEngines:
             replace(
                 sampling,
                 wants_log_probs=wants_log_probs,
+                num_top_log_probs=0,
                 vocab_size=size.num_tokens,
                 padded_vocab_size=size.num_columns,
             ),

@@ -18,6 +18,7 @@ from specdec.drafting.registry import DrafterId
 from specdec.errors import InvalidRequestError, shown
 from specdec.serving.request.parameters import check_neutral_inputs
 from specdec.serving.request.values import Arrays, Reader
+from specdec.token_ids import MAX_TOP_LOG_PROBS
 
 DEFAULT_TASK = "default"
 """Task of a request that names none."""
@@ -54,8 +55,19 @@ class GenerationRequest:
     seed: int | None = None
     bad_words: tuple[str, ...] = ()
     return_log_probs: bool = False
+    num_top_log_probs: int = 0
+    """Most likely tokens to return at each position, with `return_log_probs`."""
     stop_words: tuple[str, ...] = ()
+    add_generation_prompt: bool = True
+    """Whether the prompt of `messages` ends with the start of an answer's turn."""
+    continue_final_message: bool = False
+    """Whether the answer continues the last of `messages`; it has no new turn then."""
     end_id: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the answer as a stop word does."""
+    skip_special_tokens: bool = True
+    """Whether special tokens add nothing to the answer's text."""
+    return_prompt_token_ids: bool = False
     ignore_eos: bool = False
     """Whether no token ends the answer."""
     exclude_input_in_output: bool = True
@@ -106,6 +118,12 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     drafter = read_drafter(read.text("drafter", DEFAULTS.drafter.name), limits.drafters)
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
     max_tokens = _max_tokens(read)
+    continues = read.flag("continue_final_message", DEFAULTS.continue_final_message)
+    adds_turn = read.flag("add_generation_prompt", not continues)
+    if continues and adds_turn:
+        raise InvalidRequestError(
+            "add_generation_prompt must be false with continue_final_message; given true"
+        )
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(limits.max_seq_len),
@@ -116,8 +134,16 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
         seed=_seed(read),
         bad_words=read.words("bad_words"),
         return_log_probs=read.flag("return_log_probs", DEFAULTS.return_log_probs),
+        num_top_log_probs=_num_top_log_probs(read),
         stop_words=read.words("stop_words"),
         end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
+        stop_token_ids=read.tokens("stop_token_ids", limits.vocab_size),
+        skip_special_tokens=read.flag("skip_special_tokens", DEFAULTS.skip_special_tokens),
+        return_prompt_token_ids=read.flag(
+            "return_prompt_token_ids", DEFAULTS.return_prompt_token_ids
+        ),
+        add_generation_prompt=adds_turn,
+        continue_final_message=continues,
         ignore_eos=read.flag("ignore_eos", DEFAULTS.ignore_eos),
         exclude_input_in_output=read.flag(
             "exclude_input_in_output", DEFAULTS.exclude_input_in_output
@@ -183,24 +209,36 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
 
 def _min_tokens(read: Reader, most: int) -> int:
     names = "min_tokens", "min_length"
-    given = {name: read.integer(name, None, 0, most) for name in names}
-    return _same(given, DEFAULTS.sampling.min_tokens)
+    given = _same({name: read.integer(name, None, 0, most) for name in names})
+    return DEFAULTS.sampling.min_tokens if given is None else given
 
 
 def _seed(read: Reader) -> int | None:
     names = "seed", "random_seed"
-    return _same({name: read.integer(name, None, 0, 2**64 - 1) for name in names}, None)
+    return _same({name: read.integer(name, None, 0, 2**64 - 1) for name in names})
 
 
-def _same(given: Mapping[str, int | None], default: Any) -> Any:
-    """Return the value of an input with two names; raise InvalidRequestError if they differ."""
+def _same(given: Mapping[str, int | None]) -> int | None:
+    """Return the value of an input with two names, None without one.
+
+    Raises InvalidRequestError if both are given and differ.
+    """
     values = [value for value in given.values() if value is not None]
     if len(set(values)) > 1:
         first, second = given
         raise InvalidRequestError(
             f"{first} and {second} are the same input; given {values[0]} and {values[1]}"
         )
-    return values[0] if values else default
+    return values[0] if values else None
+
+
+def _num_top_log_probs(read: Reader) -> int:
+    number: int = read.integer("num_top_log_probs", 0, 0, MAX_TOP_LOG_PROBS)
+    if number and not read.flag("return_log_probs", DEFAULTS.return_log_probs):
+        raise InvalidRequestError(
+            f"num_top_log_probs must be 0 without return_log_probs; given {number}"
+        )
+    return number
 
 
 def _verification(read: Reader) -> str | None:

@@ -91,6 +91,20 @@ class Reader:
             self._check_size(f"{name}[{index}]", len(value), MAX_WORD_BYTES)
         return tuple(text for value in values if (text := self._decode(name, value)))
 
+    def tokens(self, name: str, vocab_size: int) -> tuple[int, ...]:
+        """Return up to MAX_WORDS token ids, without duplicates."""
+        if name not in self._arrays:
+            return ()
+        values = self._arrays[name].ravel()
+        if len(values) > MAX_WORDS:
+            raise InvalidRequestError(f"{name} may have {MAX_WORDS} tokens; given {len(values)}")
+        for index, value in enumerate(values.tolist()):
+            if not 0 <= value < vocab_size:
+                raise InvalidRequestError(
+                    f"{name}[{index}] must be a token from 0 to {vocab_size - 1}; given {value}"
+                )
+        return tuple(dict.fromkeys(values.tolist()))
+
     def label(self, name: str, default: str) -> str:
         text = self.text(name, default)
         if len(text) > MAX_LABEL_LENGTH:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from specdec.token_ids import TopLogProbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Token:
     """Name of the drafter that proposed the token; None for the target."""
     log_prob: float | None = None
     """Log-probability under the target; None unless the request asks for it."""
+    top_log_probs: TopLogProbs = ()
+    """The target's most likely tokens at this position; empty unless the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,12 @@ class TextStream:
         self,
         decode: Decode,
         stop_words: Iterable[str] = (),
+        stop_ids: Collection[int] = (),
         *,
         rest: Callable[[], str] = str,
         special_texts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        """Take an incremental decoder and the stop words, which end the answer.
+        """Take an incremental decoder, and the stop words and tokens that end the answer.
 
         `rest` returns the text that the decoder still holds after the last token. `special_texts`
         has the names of special tokens, by token. These tokens add no text to the answer, but stop
@@ -67,6 +72,7 @@ class TextStream:
         self._decode = decode
         self._rest = rest
         self._stop_words = tuple(stop_words)
+        self._stop_ids = frozenset(stop_ids)
         self._ordered_words = sorted(self._stop_words)
         self._special_texts = {
             token: text
@@ -74,12 +80,16 @@ class TextStream:
             if any(text in word for word in self._stop_words)
         }
         self._held: list[_HeldToken] = []
+        self._is_at_stop_id = False
         self.stopped = False
-        """Whether a stop word was found, so that nothing more is sent."""
+        """Whether a stop word or token was found, so that nothing more is sent."""
 
     def push(self, tokens: Iterable[Token]) -> Piece:
         """Add confirmed tokens in order; return what may be sent now."""
         for token in tokens:
+            if token.id in self._stop_ids:
+                self.stopped = self._is_at_stop_id = True
+                break
             text = self._decode(token.id) or ""
             self._held.append(_HeldToken(token, text, self._special_texts.get(token.id, text)))
             if self._stop_words and self._find_stop():
@@ -90,7 +100,8 @@ class TextStream:
 
     def finish(self) -> Piece:
         """Return everything still held after the last token, the decoder's rest included."""
-        rest = "" if self.stopped else self._rest()
+        # A stop word cuts the text, a stop token ends it, as the end token does.
+        rest = "" if self.stopped and not self._is_at_stop_id else self._rest()
         if rest and self._held:
             last = self._held[-1]
             self._held[-1] = _HeldToken(last.token, last.text + rest, last.sought + rest)

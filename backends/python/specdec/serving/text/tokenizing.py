@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 class IncrementalDecoder:
     """The decoder of one answer: takes tokens in turn, returns the characters they complete."""
 
-    def __init__(self, tokenizer: RustTokenizer, token_texts: Sequence[bytes]) -> None:
+    def __init__(
+        self, tokenizer: RustTokenizer, token_texts: Sequence[bytes], *, skips_special: bool
+    ) -> None:
+        """Take the bytes of each token; `skips_special`: special tokens have no text."""
         self._tokenizer = tokenizer
         self._token_texts = token_texts
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stream = DecodeStream(skip_special_tokens=skips_special)
         self._held: list[int] = []
         """Tokens since the last returned text; they end in U+FFFD or in part of a character."""
 
@@ -73,7 +77,8 @@ class Tokenizer:
             if each.special
         }
         """Names of the special tokens, by token. Special tokens add nothing to an answer's text."""
-        self._chat = ChatPrompts(self._rendered, self._backend, self._texts_of_turns())
+        self._chats = cache(self._chats_ending_with)
+        self._chats(True, False)
         self._token_texts: Sequence[bytes] = ()
         # Without these texts, an answer that ends in U+FFFD loses its end.
         with suppress(UnsupportedError):
@@ -109,7 +114,7 @@ class Tokenizer:
         if request.input_ids is not None:
             return np.asarray(request.input_ids, dtype=np.int32)
         if request.messages is not None:
-            ids = self._chat.ids(request.messages)
+            ids = self._chats(*_turn_of(request)).ids(request.messages)
         else:
             ids = encode(self._backend, request.text_input or "", adds_special=True).ids
         if not ids:
@@ -124,7 +129,7 @@ class Tokenizer:
         """
         if request.messages is None:
             return request.text_input or ""
-        text = self._chat.text(request.messages)
+        text = self._chats(*_turn_of(request)).text(request.messages)
         # If the engine adds the first token itself, the template's must be removed.
         first = self._tokenizer.bos_token
         adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
@@ -153,9 +158,15 @@ class Tokenizer:
         encoded = (tuple(encode(self._backend, each).ids) for each in spellings)
         return tuple(dict.fromkeys(word for word in encoded if word))
 
-    def decoder(self) -> IncrementalDecoder:
-        """Return a decoder for one answer."""
-        return IncrementalDecoder(self._backend, self._token_texts)
+    def decoder(self, *, skips_special: bool = True) -> IncrementalDecoder:
+        """Return a decoder for one answer; `skips_special`: special tokens have no text."""
+        return IncrementalDecoder(self._backend, self._token_texts, skips_special=skips_special)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of a token, which may be a part of a character; names if special."""
+        if token < len(self._token_texts) and token not in self.special_texts:
+            return self._token_texts[token]
+        return str(self._backend.decode([token], skip_special_tokens=False)).encode()
 
     def _texts_of_turns(self) -> tuple[str, ...]:
         """Return the texts of tokens that can mark turns: special tokens and those in the template.
@@ -169,13 +180,31 @@ class Tokenizer:
             if each.special or (each.content.strip() and each.content in template)
         )
 
-    def _rendered(self, messages: Messages) -> str:
-        """Return the messages as text in the chat template, with the start of the answer's turn."""
+    def _chats_ending_with(self, adds_turn: bool, continues: bool) -> ChatPrompts:
+        """Return the chats whose prompts end with the start of an answer, or with a message.
+
+        `adds_turn`: the start of the answer's turn follows. `continues`: the last message's turn
+        stays open. Otherwise the prompt ends after the last message.
+        """
+        render = partial(self._rendered, adds_turn=adds_turn, continues=continues)
+        return ChatPrompts(render, self._backend, self._texts_of_turns())
+
+    def _rendered(
+        self, messages: Messages, *, adds_turn: bool = True, continues: bool = False
+    ) -> str:
+        """Return the messages as text in the chat template (`_chats_ending_with`)."""
         return str(
             self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                [dict(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=adds_turn,
+                continue_final_message=continues,
             )
         )
+
+
+def _turn_of(request: GenerationRequest) -> tuple[bool, bool]:
+    return request.add_generation_prompt, request.continue_final_message
 
 
 def load_tokenizer(directory: Path) -> Any:

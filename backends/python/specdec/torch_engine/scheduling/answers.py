@@ -40,6 +40,11 @@ def output_of(
             if task.wants_logits and each.logits is not None
         ),
         *proposal,
+        top_log_probs=tuple(
+            each.top_log_probs(task.num_top_log_probs)
+            for each in drawn[: len(tokens)]
+            if task.num_top_log_probs
+        ),
     )
 
 

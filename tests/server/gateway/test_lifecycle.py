@@ -1,0 +1,108 @@
+"""`specdec serve --openai`: the gateway starts, drains and ends with the server."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import openai
+import pytest
+
+from specdec.health.processes import all_processes
+from specdec.launch.triton_server import TritonServer
+from tests.server.support.live import MODEL_REPOSITORY, ask_http, num_inflight
+from tests.server.support.prompts import COUNT
+from tests.waiting import wait_for
+
+KEY = "a-key-of-the-red-tenant"
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Return a server with a gateway of two workers, which asks for a key."""
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY} red\n")
+    arguments = ("--workers", "2", "--api-key-file", str(keys))
+    with TritonServer(
+        MODEL_REPOSITORY, has_openai=True, gateway_args=arguments, log_path=tmp_path / "log"
+    ) as running:
+        yield running
+
+
+def client_of(server):
+    """Return OpenAI's client with the key; it does not repeat requests."""
+    return openai.OpenAI(base_url=f"{server.openai_url}/v1", api_key=KEY, max_retries=0)
+
+
+def ask(server, **more):
+    """Ask a question that has a long answer."""
+    given = {"model": "specdec", "messages": [{"role": "user", "content": COUNT}], "temperature": 0}
+    return client_of(server).chat.completions.create(**(given | more))
+
+
+def gateway_pids(server):
+    """Return the process ids of the gateway, its parent process first."""
+    supervisor = server._process.pid
+    parents = [each.pid for each in all_processes() if each.parent == supervisor]
+    parents = [pid for pid in parents if "gateway" in command_of(pid)]
+    return parents + [each.pid for each in all_processes() if each.parent in parents]
+
+
+def command_of(pid):
+    """Return the command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def is_ready(server):
+    """Return whether the gateway says that an answer can come."""
+    return ask_http("GET", f"{server.openai_url}/health/ready", retries=False).status == 200
+
+
+def test_gateway_and_server_live_and_end_together(server):
+    """Keys hold; dead gateways and dead servers come back; a stop lets streams end."""
+    assert ask(server, max_tokens=4).usage.completion_tokens == 4
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{server.openai_url}/v1", api_key="wrong").models.list()
+
+    before = gateway_pids(server)
+    os.kill(before[0], signal.SIGKILL)
+    wait_for(lambda: not set(before) & {each.pid for each in all_processes()})
+    wait_for(lambda: _works(server))
+
+    os.kill(server.pid, signal.SIGKILL)
+    refusal = wait_for(lambda: _refusal_of(server))
+    assert refusal.status_code == 503
+    assert refusal.response.headers["retry-after"] == "1"
+    wait_for(lambda: _works(server))
+
+    chunks = ask(server, max_tokens=400, stream=True)
+    next(iter(chunks))
+    wait_for(lambda: num_inflight(server) == 1)
+    pids, statuses = gateway_pids(server), []
+    stopping = threading.Thread(target=lambda: statuses.append(server.stop()))
+    stopping.start()
+    wait_for(lambda: not is_ready(server))
+    *_, last = chunks
+    assert last.choices[0].finish_reason == "length"
+    stopping.join()
+    assert statuses == [0]
+    assert not set(pids) & {each.pid for each in all_processes()}
+
+
+def _refusal_of(server):
+    """Return the error of a request; None if it was answered."""
+    try:
+        ask(server, max_tokens=4)
+    except openai.APIStatusError as error:
+        return error
+    return None
+
+
+def _works(server):
+    try:
+        return ask(server, max_tokens=4).usage.completion_tokens == 4
+    except openai.APIError:
+        return False
