@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -54,11 +55,19 @@ def main(argv: list[str] | None = None) -> int:
         print(f"unknown bench {name!r}\n{_usage()}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"specdec.loadtest.{BENCHES[name].module}")
+    # Without a handler, SIGTERM would leave the processes of the servers that a bench has started.
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         return int(module.main(arguments[1:]))
     except (SpecdecError, ConfigurationError, LaunchError, BuildError, OSError) as error:
         print(f"specdec bench {name}: {error}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _usage() -> str:

@@ -1,6 +1,9 @@
 """Tests of the command `specdec bench`: its benches, and how it fails."""
 
 import importlib
+import os
+import signal
+import time
 
 import pytest
 
@@ -95,3 +98,22 @@ def test_unknown_bench_is_a_usage_error(capsys):
     """The exit status is 2, and the error names the bench."""
     assert benches.main(["other"]) == 2
     assert "unknown bench 'other'" in capsys.readouterr().err
+
+
+def test_terminated_bench_stops_its_servers(monkeypatch):
+    """SIGTERM ends a bench by way of its `finally` blocks, and the handler goes with it."""
+    stopped = []
+
+    def run(_arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            stopped.append(True)
+
+    monkeypatch.setattr(acceptance, "main", run)
+    with pytest.raises(SystemExit) as caught:
+        benches.main(["acceptance"])
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert stopped
+    assert signal.getsignal(signal.SIGTERM) is not benches._stop
