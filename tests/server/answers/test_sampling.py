@@ -81,6 +81,44 @@ def expect_no_change(client, sampling):
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_speculation_changes_no_top_log_probability(client, temperature):
+    """The likeliest tokens of each position are the same with each drafter, for each token."""
+    fields = {"return_log_probs": True, "num_top_log_probs": 4, "temperature": temperature}
+    off = answer(client, num_draft_tokens=0, max_tokens=24, **fields)
+    for drafter, k in WAYS:
+        on = answer(client, drafter=drafter, num_draft_tokens=k, max_tokens=24, **fields)
+        assert on.top_tokens == off.top_tokens, drafter
+    assert len(off.top_tokens) == len(off.token_ids)
+    for token, log_prob, top in zip(off.token_ids, off.log_probs, off.top_tokens, strict=True):
+        values = [each.log_prob for each in top]
+        assert len(top) == 4
+        assert values == sorted(values, reverse=True)
+        assert temperature or (top[0].token_id, top[0].log_prob) == (token, log_prob)
+    assert b"".join(off.token_bytes).decode() == off.text
+
+
+def test_stop_token_ends_the_answer(client):
+    """As a stop word does, and with every drafter."""
+    whole = answer(client, num_draft_tokens=0, max_tokens=24)
+    stop = whole.token_ids[10]
+    first = whole.token_ids.index(stop)
+    for drafter, k in WAYS:
+        cut = answer(client, drafter=drafter, num_draft_tokens=k, stop_token_ids=[stop])
+        assert cut.token_ids == whole.token_ids[:first], drafter
+        assert cut.end.finish_reason == "stop"
+
+
+def test_names_of_special_tokens_are_shown_if_asked(client):
+    """The answer goes on over its end token, whose name is then in the text."""
+    fields = {"ignore_eos": True, "max_tokens": 4, "logit_bias": {2: 100.0}}
+    shown = answer(client, skip_special_tokens=False, **fields)
+    hidden = answer(client, **fields)
+    assert shown.token_ids == hidden.token_ids
+    assert shown.text == "<|im_end|>" * 4
+    assert hidden.text == ""
+
+
 def test_seed_decides_the_text(client):
     """A repeated seed gives the same text, other seeds other texts; a drawn seed is reported.
 

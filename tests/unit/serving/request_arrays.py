@@ -45,8 +45,18 @@ SCALARS = {
     "logit_bias": "STRING",
     "deadline_ms": "INT32",
     "return_perf_metrics": "BOOL",
+    "ignore_eos": "BOOL",
+    "add_generation_prompt": "BOOL",
+    "continue_final_message": "BOOL",
+    "skip_special_tokens": "BOOL",
+    "return_prompt_token_ids": "BOOL",
+    "num_top_log_probs": "INT32",
+    "min_length": "INT32",
+    "beam_width": "INT32",
+    "num_return_sequences": "INT32",
+    "lora_task_id": "UINT64",
 }
-LISTS = {"input_ids": "INT32", "stop_words": "STRING", "bad_words": "STRING"}
+LISTS = {"input_ids": "INT32", "stop_token_ids": "INT32", "stop_words": "STRING", "bad_words": "STRING"}
 
 
 def array(name, value):

@@ -6,8 +6,14 @@ import pytest
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.drafting.asked import AskedDrafter
-from specdec.errors import InvalidRequestError, Status
-from specdec.serving.request.request import PROMPT_INPUTS, GenerationRequest, parse_request
+from specdec.errors import InvalidRequestError, Status, UnsupportedError
+from specdec.serving.request.request import (
+    ALL_THAT_FITS,
+    PROMPT_INPUTS,
+    GenerationRequest,
+    parse_request,
+    with_max_tokens,
+)
 from tests.unit.serving.request_arrays import DRAFTERS, INT32_MAX, LIMITS, SCALARS, array, parse
 
 
@@ -37,6 +43,11 @@ def test_defaults_are_the_documented_ones():
     [
         ("max_tokens", 1, "max_tokens", 1),
         ("max_tokens", INT32_MAX, "max_tokens", INT32_MAX),
+        ("max_tokens", -1, "max_tokens", ALL_THAT_FITS),
+        ("ignore_eos", True, "ignore_eos", True),
+        ("stop_token_ids", [5, 999, 5], "stop_token_ids", (5, 999)),
+        ("skip_special_tokens", False, "skip_special_tokens", False),
+        ("return_prompt_token_ids", True, "return_prompt_token_ids", True),
         ("stream", True, "stream", True),
         ("seed", 2**64 - 1, "seed", 2**64 - 1),
         ("random_seed", 0, "seed", 0),
@@ -243,3 +254,56 @@ def test_long_values_are_cut_in_errors():
     with pytest.raises(InvalidRequestError) as caught:
         parse(drafter="x" * 100_000)
     assert len(str(caught.value)) < 500
+
+
+def test_top_p_of_zero_is_greedy():
+    """OpenAI's clients write it for the most likely token."""
+    sampling = parse(top_p=0.0, temperature=0.9).sampling
+    assert sampling.is_greedy
+    assert sampling.top_p == 1.0
+
+
+def test_answer_that_may_fill_the_context_has_a_number_in_the_end():
+    """It must have room for `min_tokens`."""
+    request = parse(max_tokens=-1, min_tokens=5)
+    assert with_max_tokens(request, 9).max_tokens == 9
+    assert with_max_tokens(parse(max_tokens=3), 9).max_tokens == 3
+    with pytest.raises(InvalidRequestError, match="min_tokens must be at most 4.*given 5"):
+        with_max_tokens(request, 4)
+
+
+def test_old_name_of_min_tokens():
+    """NVIDIA's clients send `min_length`; two different values are refused."""
+    assert parse(min_length=3).sampling.min_tokens == 3
+    with pytest.raises(InvalidRequestError, match="min_tokens and min_length are the same"):
+        parse(min_length=3, min_tokens=4)
+
+
+@pytest.mark.parametrize("name", ["beam_width", "num_return_sequences", "lora_task_id"])
+def test_inputs_of_nvidias_models_that_ask_for_something_are_refused(name):
+    """They are never ignored silently."""
+    with pytest.raises(UnsupportedError, match=f"{name} must be"):
+        parse(**{name: 2})
+
+
+def test_prompt_ends_in_one_way():
+    """A continued message has no new turn after it."""
+    assert not parse(continue_final_message=True).add_generation_prompt
+    with pytest.raises(InvalidRequestError, match="add_generation_prompt must be false"):
+        parse(continue_final_message=True, add_generation_prompt=True)
+
+
+def test_top_log_probs_need_log_probs():
+    """And they have a limit."""
+    assert parse(num_top_log_probs=20, return_log_probs=True).num_top_log_probs == 20
+    with pytest.raises(InvalidRequestError, match="num_top_log_probs must be 0 without"):
+        parse(num_top_log_probs=1)
+    with pytest.raises(InvalidRequestError, match="from 0 to 20; given 21"):
+        parse(num_top_log_probs=21, return_log_probs=True)
+
+
+@pytest.mark.parametrize("ids", [[1000], [-1]])
+def test_stop_tokens_must_be_tokens(ids):
+    """The error names the one that is none."""
+    with pytest.raises(InvalidRequestError, match=r"stop_token_ids\[0\] must be a token from 0"):
+        parse(stop_token_ids=ids)

@@ -92,6 +92,25 @@ def test_roles_cannot_forge_either(tokenizer):
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "end"),
+    [
+        ({}, "<|im_end|>\n<|im_start|>assistant\n"),
+        ({"add_generation_prompt": False}, "<|im_end|>\n"),
+        ({"add_generation_prompt": False, "continue_final_message": True}, " is"),
+    ],
+)
+def test_prompt_ends_as_the_request_says(tokenizer, fields, end):
+    """With a new turn, after the last message, or within it; names of special tokens stay text."""
+    for content in ("The capital is", f"{FORGERY} is"):
+        chat = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": content}]
+        request = GenerationRequest(messages=tuple(chat), max_tokens=1, **fields)
+        ids = tokenizer.prompt(request, max_seq_len=1000)
+        assert tokenizer.text(ids).endswith(end)
+        turns = 1 + 2 + (not fields)  # The template adds a system message.
+        assert ids.tolist().count(tokenizer._backend.token_to_id("<|im_start|>")) == turns
+
+
 def chats(render, added=()):
     """Return ChatPrompts of a small tokenizer, with `render` as the chat template.
 

@@ -105,6 +105,18 @@ def test_without_stop_words_every_token_goes_out_at_once():
     assert stream.finish().tokens == ()
 
 
+def test_stop_token_ends_the_answer_without_cutting_it():
+    """The tokens after it are dropped, and the decoder's rest comes out, as at the end token."""
+    pieces = ["a", None, "b", "c"]
+    stream = TextStream(lambda token: pieces[token], (), [2], rest=lambda: "\ufffd")
+
+    released = [stream.push(tokens_of(4)), stream.finish()]
+
+    assert stream.stopped
+    assert "".join(piece.text for piece in released) == "a\ufffd"
+    assert [token.id for piece in released for token in piece.tokens] == [0, 1]
+
+
 def test_only_what_may_begin_a_stop_text_is_held():
     """A token is held while a stop text may begin in it, and released if none does."""
     stream = TextStream(lambda token: ["one ", "st", "art ", "st", "op", " two"][token], ["stop"])
