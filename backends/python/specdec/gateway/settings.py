@@ -34,7 +34,7 @@ class GatewayLimits:
     max_connections: int = _limit(4096, "most connections, idle ones included")
     body_s: float = _limit(30.0, "seconds within which a body must have arrived")
     header_s: float = _limit(10.0, "seconds within which the headers must have arrived")
-    send_s: float = _limit(30.0, "seconds that a client may leave an event of a stream unread")
+    send_s: float = _limit(30.0, "seconds that a client may leave an answer unread")
     keep_alive_s: int = _limit(75, "seconds that an idle connection stays open")
     """More than the 60 s of usual load balancers, which would otherwise send a request into a
     closing connection."""
