@@ -54,8 +54,10 @@ def test_stream_ends_exactly_once(server, options):
 
     assert [each.is_final for each in responses] == [False] * (len(responses) - 1) + [True]
     assert len(responses) > 1
+    first, *later = responses[:-1]
+    assert first.outputs.keys() == CHUNK_OUTPUTS | {"num_input_tokens"}
+    assert all(each.outputs.keys() == CHUNK_OUTPUTS for each in later)
     for each in responses[:-1]:
-        assert each.outputs.keys() == CHUNK_OUTPUTS
         assert each.outputs["output_ids"].size > 0
     assert responses[-1].outputs.keys() == CHUNK_OUTPUTS | FINAL_OUTPUTS
     num_tokens = sum(each.outputs["output_ids"].size for each in responses)

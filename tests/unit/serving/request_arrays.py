@@ -56,7 +56,12 @@ SCALARS = {
     "num_return_sequences": "INT32",
     "lora_task_id": "UINT64",
 }
-LISTS = {"input_ids": "INT32", "stop_token_ids": "INT32", "stop_words": "STRING", "bad_words": "STRING"}
+LISTS = {
+    "input_ids": "INT32",
+    "stop_token_ids": "INT32",
+    "stop_words": "STRING",
+    "bad_words": "STRING",
+}
 
 
 def array(name, value):

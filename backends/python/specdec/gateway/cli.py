@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
         end_with_parent(arguments.end_with_parent)
     try:
         return serve_gateway(_settings(arguments))
-    except ConfigurationError:
+    except ConfigurationError as error:
+        print(f"specdec gateway: {error}", file=sys.stderr)
         return 1
 
 

@@ -33,7 +33,10 @@ def serve_gateway(settings: GatewaySettings) -> int:
     """Serve until a signal and return the exit status. Raises ConfigurationError."""
     _check_files(settings)
     listener = _listen(settings)
-    _host, _port = listener.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if settings.has_tls else "http"
+    shown = f"[{host}]" if ":" in host else host
+    print(f"specdec gateway: {scheme}://{shown}:{port}/v1 for {settings.server}", flush=True)
     if settings.num_workers == 1:
         return run_worker(settings, listener)
     with tempfile.TemporaryDirectory(prefix="specdec-gateway-") as shared:
@@ -102,6 +105,10 @@ class _Workers:
         for index, process in enumerate(self._processes):
             if process.is_alive() or self._is_stopping:
                 continue
+            print(
+                f"specdec gateway: a worker has ended with {process.exitcode}; starting another",
+                file=sys.stderr,
+            )
             multiprocess.mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
             time.sleep(PAUSE_S)
             if not self._is_stopping:

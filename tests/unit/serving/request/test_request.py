@@ -268,7 +268,7 @@ def test_answer_that_may_fill_the_context_has_a_number_in_the_end():
     request = parse(max_tokens=-1, min_tokens=5)
     assert with_max_tokens(request, 9).max_tokens == 9
     assert with_max_tokens(parse(max_tokens=3), 9).max_tokens == 3
-    with pytest.raises(InvalidRequestError, match="min_tokens must be at most 4.*given 5"):
+    with pytest.raises(InvalidRequestError, match=r"min_tokens must be at most 4.*given 5"):
         with_max_tokens(request, 4)
 
 
