@@ -186,5 +186,6 @@ def test_overload_is_refused_with_a_hint(server, client):
     with ThreadPoolExecutor(80) as pool:
         found = list(pool.map(ask, range(80)))
     assert set(found) <= {"length", "stop", "1"}
-    assert 0 < found.count("1") <= 20
+    # A tenant has at least three quarters of the 64 slots, also the one without a name.
+    assert 80 - 64 <= found.count("1") <= 80 - 48
     wait_for(lambda: num_inflight(server) == 0, WITHIN_S)

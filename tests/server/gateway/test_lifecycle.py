@@ -18,7 +18,7 @@ KEY = "a-key-of-the-red-tenant"
 
 
 @pytest.fixture
-def server(tmp_path):
+def served(tmp_path):
     """Return a server with a gateway of two workers, which asks for a key."""
     keys = tmp_path / "keys"
     keys.write_text(f"{KEY} red\n")
@@ -61,30 +61,30 @@ def is_ready(server):
     return ask_http("GET", f"{server.openai_url}/health/ready", retries=False).status == 200
 
 
-def test_gateway_and_server_live_and_end_together(server):
+def test_gateway_and_server_live_and_end_together(served):
     """Keys hold; dead gateways and dead servers come back; a stop lets streams end."""
-    assert ask(server, max_tokens=4).usage.completion_tokens == 4
+    assert ask(served, max_tokens=4).usage.completion_tokens == 4
     with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{server.openai_url}/v1", api_key="wrong").models.list()
+        openai.OpenAI(base_url=f"{served.openai_url}/v1", api_key="wrong").models.list()
 
-    before = gateway_pids(server)
+    before = gateway_pids(served)
     os.kill(before[0], signal.SIGKILL)
     wait_for(lambda: not set(before) & {each.pid for each in all_processes()})
-    wait_for(lambda: _works(server))
+    wait_for(lambda: _works(served))
 
-    os.kill(server.pid, signal.SIGKILL)
-    refusal = wait_for(lambda: _refusal_of(server))
+    os.kill(served.pid, signal.SIGKILL)
+    refusal = wait_for(lambda: _refusal_of(served))
     assert refusal.status_code == 503
     assert refusal.response.headers["retry-after"] == "1"
-    wait_for(lambda: _works(server))
+    wait_for(lambda: _works(served))
 
-    chunks = ask(server, max_tokens=400, stream=True)
+    chunks = ask(served, max_tokens=400, stream=True)
     next(iter(chunks))
-    wait_for(lambda: num_inflight(server) == 1)
-    pids, statuses = gateway_pids(server), []
-    stopping = threading.Thread(target=lambda: statuses.append(server.stop()))
+    wait_for(lambda: num_inflight(served) == 1)
+    pids, statuses = gateway_pids(served), []
+    stopping = threading.Thread(target=lambda: statuses.append(served.stop()))
     stopping.start()
-    wait_for(lambda: not is_ready(server))
+    wait_for(lambda: not is_ready(served))
     *_, last = chunks
     assert last.choices[0].finish_reason == "length"
     stopping.join()
