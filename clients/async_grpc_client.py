@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc import aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
+from specdec.clients.errors import BROKEN_ANSWER, CONNECTION_FAILED, SpecdecError
 from specdec.clients.grpc_messages import decode_response, encode_request, error_from_call
 from specdec.clients.response import Chunk, GenerationResult, collect
 
@@ -24,10 +25,19 @@ class AsyncGrpcClient:
     """A gRPC connection to one server; all coroutines of one event loop may share it.
 
     `url` is host:port. Each request has a stream of its own, because Triton can only cancel all
-    requests of a stream. Messages may have any size.
+    requests of a stream. Messages may have any size. `connect_s` is the longest wait for a
+    connection, in seconds.
     """
 
-    def __init__(self, url: str, *, channel_options: Sequence[tuple[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_s: float = 5.0,
+        channel_options: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        self._url = url
+        self._connect_s = connect_s
         self._channel = aio.insecure_channel(url, options=[*_LIMITS, *channel_options])
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -44,6 +54,7 @@ class AsyncGrpcClient:
         Triton, such as `traceparent`. Raises SpecdecError.
         """
         message = encode_request(request, model_name, stream=bool(request.stream))
+        await self._connect()
         for name, value in (parameters or {}).items():
             message.parameters[name].string_param = value
         call = self._stub.ModelStreamInfer(iter([message]))
@@ -83,6 +94,19 @@ class AsyncGrpcClient:
         except grpc.RpcError:
             return False
         return bool(answer.ready)
+
+    async def _connect(self) -> None:
+        """Wait for the connection. Raises SpecdecError (`connection_failed`) if none comes."""
+        if self._channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), self._connect_s)
+        except asyncio.TimeoutError:
+            raise SpecdecError(
+                f"no connection to {self._url} within {self._connect_s:g} s",
+                error_type=CONNECTION_FAILED,
+                status="UNAVAILABLE",
+            ) from None
 
     async def close(self) -> None:
         """Close the connection; requests that still run on it are cancelled."""

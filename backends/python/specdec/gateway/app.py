@@ -24,10 +24,14 @@ from specdec.gateway.models import ServedModels
 from specdec.gateway.schema import ChatRequest, CompletionRequest, GenerationFields
 from specdec.gateway.settings import GatewaySettings
 
+CONNECT_S = 1.0
+"""Seconds for which a request waits for the connection: longer than the pause before the next try,
+so that a server that has come back is used at once."""
+
 CHANNEL_OPTIONS = (
     # gRPC's default is up to 120 s, in which a server that has come back is not used.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 500),
     # Notices a machine that has vanished. Triton takes a ping every 5 minutes without data.
     ("grpc.keepalive_time_ms", 300_000),
 )
@@ -47,7 +51,7 @@ def create_app(settings: GatewaySettings) -> Guard:
         version=__version__,
         description="Speculative decoding behind OpenAI's API.",
     )
-    client = AsyncGrpcClient(settings.server, channel_options=CHANNEL_OPTIONS)
+    client = AsyncGrpcClient(settings.server, connect_s=CONNECT_S, channel_options=CHANNEL_OPTIONS)
     metrics = GatewayMetrics()
     models = ServedModels(settings.models, client, settings.health_url)
     guard = Guard(app, ApiKeys.load(settings.api_key_file), settings.limits, metrics)
