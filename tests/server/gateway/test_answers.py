@@ -15,7 +15,7 @@ from tests.server.support.prompts import COUNT
 from tests.waiting import wait_for
 
 DRAFTERS = ("none", "lookup", "draft", "eagle3", "eagle3_tree", "auto")
-QUESTIONS = [each.turns[0] for each in load_prompts(SHIPPED_PROMPTS)][:6]
+QUESTIONS = [each.turns[0] for each in load_prompts(SHIPPED_PROMPTS)][:3]
 WITHIN_S = 10.0
 
 
@@ -51,9 +51,9 @@ def streamed(chunks):
     return text, reason, usage
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_text_is_the_targets_with_every_drafter(server, client, temperature):
+def test_text_is_the_targets_with_every_drafter(server, client):
     """In one body and streamed, with the same numbers of tokens and the same reason of the end."""
+    temperature = 0.8
     with GrpcClient(server.grpc_url, timeout_s=120.0) as direct:
         for question in QUESTIONS:
             given = {"temperature": temperature, "seed": 7}
@@ -178,7 +178,7 @@ def test_overload_is_refused_with_a_hint(server, client):
 
     def ask(number):
         try:
-            asked = chat(f"{COUNT} {number}", max_tokens=60, temperature=0)
+            asked = chat(f"{COUNT} {number}", max_tokens=30, temperature=0)
             return client.chat.completions.create(**asked).choices[0].finish_reason
         except openai.RateLimitError as error:
             return error.response.headers["retry-after"]
