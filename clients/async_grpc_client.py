@@ -9,12 +9,12 @@ import grpc
 from grpc import aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from specdec.clients.errors import BROKEN_ANSWER, CONNECTION_FAILED, SpecdecError
-from specdec.clients.grpc_messages import decode_response, encode_request, error_from_call
+from specdec.clients.errors import CONNECTION_FAILED, SpecdecError
+from specdec.clients.grpc_messages import AnswerReader, encode_request, error_from_call
 from specdec.clients.response import Chunk, GenerationResult, collect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from specdec.clients.request import GenerationRequest
 
@@ -42,43 +42,27 @@ class AsyncGrpcClient:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     async def stream(
-        self,
-        request: GenerationRequest,
-        model_name: str = "specdec",
-        *,
-        parameters: Mapping[str, str] | None = None,
+        self, request: GenerationRequest, model_name: str = "specdec"
     ) -> AsyncGenerator[Chunk, None]:
         """Yield the answer chunk by chunk; closing the generator early cancels the request.
 
-        If the request does not stream, there is one chunk. `parameters` are request parameters of
-        Triton, such as `traceparent`. Raises SpecdecError.
+        If the request does not stream, there is one chunk. Raises SpecdecError.
         """
         message = encode_request(request, model_name, stream=bool(request.stream))
         await self._connect()
-        for name, value in (parameters or {}).items():
-            message.parameters[name].string_param = value
         call = self._stub.ModelStreamInfer(iter([message]))
-        is_complete, error_text = False, ""
+        answer = AnswerReader(request.request_id)
         try:
             async for response in call:
-                error_text = error_text or response.error_message
-                if error_text:
-                    continue
-                chunk = decode_response(response.infer_response, request.request_id)
+                chunk = answer.read(response)
                 if chunk is not None:
-                    is_complete = chunk.end is not None
                     yield chunk
         except grpc.RpcError as error:
             raise error_from_call(error) from None
         finally:
             # Ends a call that the caller has abandoned; does nothing to one that has ended.
             call.cancel()
-        if error_text:
-            raise SpecdecError.from_server(error_text)
-        if not is_complete:
-            raise SpecdecError(
-                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
-            )
+        answer.end()
 
     async def generate(
         self, request: GenerationRequest, model_name: str = "specdec"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
-from specdec.clients.grpc_messages import decode_response, encode_request, error_from_call
+from specdec.clients.grpc_messages import AnswerReader, encode_request, error_from_call
 from specdec.clients.response import Chunk, GenerationResult, collect
 
 if TYPE_CHECKING:
@@ -77,28 +76,18 @@ class GrpcClient:
         # tritonserver 2.51.0 (use after free, fixed in server PR 8708). So errors come as text, and
         # a stream with an error is read to its end instead of cancelled.
         call = self._stub.ModelStreamInfer(iter([message]), timeout=limit_s)
-        is_complete = False
-        error_text = ""
+        answer = AnswerReader(request.request_id)
         try:
             for response in call:
-                error_text = error_text or response.error_message
-                if error_text:
-                    continue
-                chunk = decode_response(response.infer_response, request.request_id)
+                chunk = answer.read(response)
                 if chunk is not None:
-                    is_complete = chunk.end is not None
                     yield chunk
         except grpc.RpcError as error:
             raise error_from_call(error) from None
         finally:
             # Ends a call that the caller has abandoned; does nothing to one that has ended.
             call.cancel()
-        if error_text:
-            raise SpecdecError.from_server(error_text)
-        if not is_complete:
-            raise SpecdecError(
-                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
-            )
+        answer.end()
 
     def close(self) -> None:
         """Close the connection; requests that still run on it are cancelled."""

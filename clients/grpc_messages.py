@@ -31,6 +31,37 @@ def encode_request(request: GenerationRequest, model_name: str, *, stream: bool)
     return message
 
 
+class AnswerReader:
+    """Reads the messages of one stream in turn.
+
+    After an error the rest is read without effect, because a stream must not be cancelled then.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._error_text = ""
+        self._is_complete = False
+
+    def read(self, message: Any) -> Chunk | None:
+        """Return the chunk in a message; None if it has none. Raises SpecdecError."""
+        self._error_text = self._error_text or message.error_message
+        if self._error_text:
+            return None
+        chunk = decode_response(message.infer_response, self._request_id)
+        if chunk is not None:
+            self._is_complete = chunk.end is not None
+        return chunk
+
+    def end(self) -> None:
+        """Take the end of the stream. Raises SpecdecError after an error or a missing end."""
+        if self._error_text:
+            raise SpecdecError.from_server(self._error_text)
+        if not self._is_complete:
+            raise SpecdecError(
+                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
+            )
+
+
 def _pack(tensor: WireTensor) -> bytes:
     if tensor.datatype == "BYTES":
         texts = [str(value).encode() for value in tensor.values]
