@@ -25,11 +25,14 @@ from specdec.loadtest.reliability.scenarios import (
     deaths,
     flood,
     fuzz,
+    gateway_crowd,
+    gateway_hangups,
     hangups,
     overload,
     pauses,
     poison,
     refusals,
+    replicas,
     slow_readers,
     stops,
     surroundings,
@@ -47,6 +50,9 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "overload": overload.rows,
     "surroundings": surroundings.rows,
     "hangups": hangups.rows,
+    "gateway_hangups": gateway_hangups.rows,
+    "gateway_crowd": gateway_crowd.rows,
+    "replicas": replicas.rows,
 }
 
 

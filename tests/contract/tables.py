@@ -351,6 +351,8 @@ COUNTERS = {
 GAUGES = {
     "specdec_inflight_requests",
     "specdec_inflight_limit",
+    "specdec_waiting_requests",
+    "specdec_kv_cache_usage",
     "specdec_draft_stale",
     "specdec_acceptance_alpha",
     "specdec_draft_tokens_k",

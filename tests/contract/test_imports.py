@@ -45,7 +45,7 @@ ORDER = (
 other."""
 
 TORCH_ENGINE_ORDER = (
-    ("config",),
+    ("config", "occupancy"),
     ("layers",),
     ("sampler",),
     ("task",),

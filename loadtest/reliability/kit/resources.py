@@ -94,6 +94,12 @@ def outcomes_on(page: str) -> Counter[str]:
     return found
 
 
+def gateway_total(server: TritonServer, name: str) -> int:
+    """Return the sum of one of the gateway's metrics over all labels."""
+    samples = samples_on(_page(f"{server.openai_url}/metrics"))
+    return sum(int(sample.value) for sample in samples if sample.name == name)
+
+
 async def settled(server: TritonServer) -> int:
     """Wait until nothing is in flight, at most for SETTLE_LIMIT_S; return what still is.
 
@@ -111,5 +117,9 @@ async def settled(server: TritonServer) -> int:
 
 
 def _metrics_page(server: TritonServer) -> str:
-    with urllib.request.urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - our own
+    return _page(server.metrics_url)
+
+
+def _page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310 - our own
         return str(page.read().decode())

@@ -69,11 +69,14 @@ def bad_lines(log: str) -> list[str]:
 
 
 @contextmanager
-def watched_server(repository: Path) -> Iterator[WatchedServer]:
-    """Serve the repository in a folder of its own, where core files would be written."""
+def watched_server(repository: Path, *, has_openai: bool = False) -> Iterator[WatchedServer]:
+    """Serve the repository in a folder of its own, where core files would be written.
+
+    With `has_openai` the gateway runs too.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
+        TritonServer(repository, working_directory=Path(folder), has_openai=has_openai) as server,
     ):
         yield WatchedServer(server, Path(folder))
 

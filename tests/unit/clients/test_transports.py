@@ -260,6 +260,20 @@ def test_http_error_status_is_read_from_either_form(over_http, body):
     assert (error.error_type, error.message, error.status) == ("a_type", "text", "UNAVAILABLE")
 
 
+@pytest.mark.parametrize(
+    ("details", "error_type"),
+    [
+        ("Socket closed", "connection_failed"),
+        ("recvmsg:Connection reset by peer", "connection_failed"),
+        ("the model is not ready", "triton"),
+    ],
+)
+def test_connection_that_breaks_is_told_from_what_triton_says(over_grpc, details, error_type):
+    """As when tritonserver is killed; both have the code UNAVAILABLE."""
+    client, _ = over_grpc([ANSWER[0], (grpc.StatusCode.UNAVAILABLE, details)])
+    assert failure(lambda: list(client.stream(QUESTION))).error_type == error_type
+
+
 def test_answer_cut_short_is_an_error(over_grpc, over_http):
     """A stream that ends without its last response raises client_broken_answer."""
     client, _ = over_grpc(ANSWER[:2])

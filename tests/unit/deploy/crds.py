@@ -78,7 +78,46 @@ _LEADER_WORKER_SET = _closed(
     ),
 )
 
+# inference.networking.k8s.io/v1
+_INFERENCE_POOL = _closed(
+    ["selector", "targetPorts"],
+    selector=_closed(["matchLabels"], matchLabels=_LABELS),
+    targetPorts={"type": "array", "items": _closed(["number"], number=_NUMBER)},
+    endpointPickerRef=_closed(
+        ["name"],
+        name=_TEXT,
+        port=_closed(["number"], number=_NUMBER),
+        failureMode={"enum": ["FailOpen", "FailClose"]},
+    ),
+)
+
+# gateway.networking.k8s.io/v1
+_HTTP_ROUTE = _closed(
+    ["parentRefs", "rules"],
+    parentRefs={"type": "array", "items": _closed(["name"], name=_TEXT)},
+    rules={
+        "type": "array",
+        "items": _closed(
+            ["backendRefs"],
+            matches={
+                "type": "array",
+                "items": _closed(
+                    ["path"],
+                    path=_closed(["type", "value"], type={"enum": ["PathPrefix"]}, value=_TEXT),
+                ),
+            },
+            backendRefs={
+                "type": "array",
+                "items": _closed(["name"], group=_TEXT, kind=_TEXT, name=_TEXT),
+            },
+            timeouts=_closed([], request=_DURATION),
+        ),
+    },
+)
+
 _SPECIFICATIONS = {
+    ("inference.networking.k8s.io/v1", "InferencePool"): _INFERENCE_POOL,
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): _HTTP_ROUTE,
     ("monitoring.coreos.com/v1", "PodMonitor"): _POD_MONITOR,
     ("monitoring.coreos.com/v1", "PrometheusRule"): _PROMETHEUS_RULE,
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): _LEADER_WORKER_SET,

@@ -11,6 +11,7 @@ from specdec.builder.checking.options import checkpoints
 from specdec.builder.cli import parser
 from specdec.builder.description import load_description
 from specdec.builder.rendering.launch import plan_launch
+from specdec.gateway.server_metrics import load_page
 from specdec.launch.installation import find_installation, server_environment
 from specdec.launch.launcher import _parser as serve_parser
 from specdec.launch.supervisor import STOP_GRACE_S
@@ -18,7 +19,8 @@ from tests.manifests import DEPLOY, KUBERNETES, container, documents, pod
 from tests.unit.deploy.crds import check_custom
 
 MULTINODE = DEPLOY / "multinode"
-OBJECTS = documents(DEPLOY, KUBERNETES, MULTINODE)
+INFERENCE_GATEWAY = DEPLOY / "inference-gateway"
+OBJECTS = documents(DEPLOY, KUBERNETES, MULTINODE, INFERENCE_GATEWAY)
 SERVER = {"app.kubernetes.io/name": "specdec", "app.kubernetes.io/component": "server"}
 TEMPLATES = {
     **{name: each for name, each in OBJECTS.items() if name.split()[0] in {"Deployment", "Job"}},
@@ -133,7 +135,10 @@ def test_selectors_find_the_server():
     assert OBJECTS["Deployment specdec"]["spec"]["template"]["metadata"]["labels"] == SERVER
     for name in ("Service specdec", "Service specdec-pods"):
         assert OBJECTS[name]["spec"]["selector"] == SERVER
-    for name in ("PodDisruptionBudget specdec", "PodMonitor specdec", "Deployment specdec"):
+    for name in (
+        *("PodDisruptionBudget specdec", "PodMonitor specdec", "Deployment specdec"),
+        "InferencePool specdec",
+    ):
         assert OBJECTS[name]["spec"]["selector"]["matchLabels"] == SERVER
     policy = OBJECTS["NetworkPolicy specdec"]["spec"]
     assert policy["podSelector"]["matchLabels"] == SERVER
@@ -143,6 +148,24 @@ def test_selectors_find_the_server():
     asked += [each["port"] for rule in policy["ingress"] for each in rule["ports"]]
     asked += [each["port"] for each in OBJECTS["PodMonitor specdec"]["spec"]["podMetricsEndpoints"]]
     assert set(asked) == ports
+
+
+def test_pool_reads_the_load_where_it_sends_requests():
+    """On the gateway's port, in metrics that the gateway has."""
+    pool = OBJECTS["InferencePool specdec"]["spec"]
+    (port,) = (each for each in container()["ports"] if each["name"] == "openai")
+    assert pool["targetPorts"] == [{"number": port["containerPort"]}]
+    (backend,) = OBJECTS["HTTPRoute specdec"]["spec"]["rules"][0]["backendRefs"]
+    assert backend["name"] == "specdec"
+    picker = yaml.safe_load((INFERENCE_GATEWAY / "endpoint-picker.yaml").read_text())
+    (extractor,) = (each for each in picker["plugins"] if "parameters" in each)
+    (engine,) = extractor["parameters"]["engineConfigs"]
+    page = load_page('specdec_inflight_requests{model="specdec"} 1').decode()
+    names = {line.split()[0] for line in page.splitlines() if not line.startswith("#")}
+    assert {value for key, value in engine.items() if key.endswith("Spec")} == names
+    declared = {each["type"] for each in picker["plugins"]}
+    used = {each["pluginRef"] for each in picker["schedulingProfiles"][0]["plugins"]}
+    assert used <= declared
 
 
 def test_administration_needs_a_key():

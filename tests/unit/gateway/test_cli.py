@@ -22,6 +22,7 @@ def test_options_become_settings():
         (["--workers", "0"], "workers must be at least 1"),
         (["--send-s", "0"], "send_s must be above 0"),
         (["--health-url", "host:1"], "health URL must be http://"),
+        (["--metrics-url", "host:1"], "metrics URL must be http://"),
         (["--address", "192.0.2.1"], "cannot listen on 192.0.2.1"),
     ],
 )

@@ -31,7 +31,8 @@ from tests.unit.gateway.conftest import running
         ("configuration: no head", 503, "configuration", None),
         ("deadline_exceeded: 5 ms have passed", 408, "deadline_exceeded", None),
         ("internal: a fault", 500, "internal", None),
-        ("Triton's own words", 500, "triton", None),
+        ("Request for unknown model 'specdec'", 503, "not_ready", None),
+        ("Triton's own words", 500, "internal", None),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

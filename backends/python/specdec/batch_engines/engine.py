@@ -23,6 +23,7 @@ from specdec.health.board import Heartbeat, State
 from specdec.round_records import Rounds
 from specdec.settings.batch_engine import BatchEngineSettings
 from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.task import Receiver, Task, fit
 
 STOP_S = 15.0
@@ -88,6 +89,10 @@ class BatchEngine(ABC):
     def cancel(self, request_id: str) -> None:
         """End the task with this id; an unknown id is no error."""
         self._loop.call_soon_threadsafe(self._answers.cancel, request_id)
+
+    def occupancy(self) -> Occupancy | None:
+        """Return how full the engine was at most since the last call; None if it cannot tell."""
+        return None
 
     def close(self) -> None:
         """End all tasks and the engine. A second call has no effect."""

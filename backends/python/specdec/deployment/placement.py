@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.health.board import BoardHeartbeat
 from specdec.settings.parameters import ENGINE_SEPARATOR, read_parameters
+from specdec.torch_engine.occupancy import Occupancy, OccupancyWatch
 
 if TYPE_CHECKING:
     from specdec.torch_engine.engine import TorchEngine
@@ -81,6 +83,16 @@ class PlacedEngines:
             return self._folders[model]
         version = served_version(self._models / model) or self._models / model / "1"
         return version / CHECKPOINT, version / HEAD
+
+    def watch(self, show: Callable[[str, Occupancy], object]) -> list[OccupancyWatch]:
+        """Pass on how full each engine in this process is, with its name, until a watch is closed.
+
+        Engines that are models of their own show it themselves.
+        """
+        return [
+            OccupancyWatch(engine.occupancy, partial(show, name))
+            for name, engine in self._local.items()
+        ]
 
     def close(self) -> None:
         for engine in self._local.values():

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
+from specdec.engine_model.occupancy_gauges import OccupancyGauges
 from specdec.engine_model.reply import Reply
 from specdec.engine_model.row_replies import RowReplies
 from specdec.engine_model.stream_pace import StreamPace
@@ -17,6 +18,7 @@ from specdec.engines.wire.engine_call import EngineCall, parse_call
 from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
 from specdec.health.board import BoardHeartbeat, Heartbeat
+from specdec.torch_engine.occupancy import Occupancy, OccupancyWatch
 from specdec.torch_engine.task import Receiver, TaskOutput
 from specdec.triton_backend.log import log_unexpected
 from specdec.triton_backend.outbox import Outbox
@@ -35,6 +37,9 @@ class ServedEngine(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """End the task with this id; an unknown id is no error."""
+
+    def occupancy(self) -> Occupancy | None:
+        """Return how full the engine was at most since the last call; None if it cannot tell."""
 
     def close(self) -> None:
         """End all tasks and the engine."""
@@ -67,6 +72,9 @@ class EngineModel:
         self._outbox = Outbox()
         self._desk = ReceiptDesk()
         self._pace = StreamPace()
+        labels = {"model": args["model_name"], "version": args["model_version"]}
+        self._gauges = OccupancyGauges(labels)
+        self._watch = OccupancyWatch(self._engine.occupancy, self._gauges.show)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -85,6 +93,8 @@ class EngineModel:
                 sender.send(error_response(error), flags=FINAL)
 
     def finalize(self) -> None:
+        self._watch.close()
+        self._gauges.close()
         self._engine.close()
         self._desk.close()
         self._outbox.close()

@@ -12,6 +12,7 @@ from specdec.health.board import Heartbeat
 from specdec.settings.parameters import read_parameters
 from specdec.settings.torch_engine import EngineModelSettings
 from specdec.torch_engine.engine import TorchEngine
+from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.task import Receiver
 
 
@@ -27,6 +28,9 @@ class _ServedTorchEngine:
 
     def cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)
+
+    def occupancy(self) -> Occupancy:
+        return self._engine.occupancy()
 
     def close(self) -> None:
         self._engine.close()

@@ -22,6 +22,7 @@ from specdec.gateway.keys import ApiKeys, Client
 from specdec.gateway.metrics import GatewayMetrics
 from specdec.gateway.models import ServedModels
 from specdec.gateway.schema import ChatRequest, CompletionRequest, GenerationFields
+from specdec.gateway.server_metrics import ServerMetrics
 from specdec.gateway.settings import GatewaySettings
 
 CONNECT_S = 1.0
@@ -57,7 +58,8 @@ def create_app(settings: GatewaySettings) -> Guard:
     guard = Guard(app, ApiKeys.load(settings.api_key_file), settings.limits, metrics)
     _add_errors(app)
     _add_generation(app, models, Answering(client, settings.limits))
-    _add_information(app, models, metrics, guard)
+    load = ServerMetrics(settings.metrics_url)
+    _add_information(app, models, metrics, load, guard)
     return guard
 
 
@@ -99,7 +101,11 @@ def _model_and_tenant(
 
 
 def _add_information(
-    app: FastAPI, models: ServedModels, metrics: GatewayMetrics, guard: Guard
+    app: FastAPI,
+    models: ServedModels,
+    metrics: GatewayMetrics,
+    load: ServerMetrics,
+    guard: Guard,
 ) -> None:
     """Add the routes that tell about the gateway."""
 
@@ -125,7 +131,7 @@ def _add_information(
 
     @app.get("/metrics", summary="The gateway's metrics", response_class=Response)
     async def page() -> Response:
-        return Response(metrics.page(), media_type=METRICS_TYPE)
+        return Response(metrics.page() + await load.page(), media_type=METRICS_TYPE)
 
     @app.get("/version", summary="The gateway's version")
     async def version() -> dict[str, str]:

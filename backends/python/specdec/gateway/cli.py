@@ -43,6 +43,7 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
         address=arguments.address,
         port=arguments.port,
         health_url=arguments.health_url,
+        metrics_url=arguments.metrics_url,
         api_key_file=arguments.api_key_file,
         certificate_file=arguments.certificate_file,
         private_key_file=arguments.private_key_file,
@@ -94,6 +95,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="answers 200 if an answer can come, such as http://HOST:8003/health/ready of "
         "`specdec serve` (default: ask the models)",
+    )
+    parser.add_argument(
+        "--metrics-url",
+        default="",
+        metavar="URL",
+        help="tritonserver's metrics page, such as http://HOST:8002/metrics; adds its running and "
+        "waiting requests and its KV cache use to the gateway's metrics, for proxies "
+        "(default: none)",
     )
     parser.add_argument(
         "--api-key-file",

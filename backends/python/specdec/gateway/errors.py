@@ -12,6 +12,7 @@ from specdec.clients.errors import (
     CLIENT_TIMEOUT,
     CONNECTION_FAILED,
     INVALID_REQUEST,
+    WITHOUT_TYPE,
     SpecdecError,
 )
 from specdec.clients.request import INPUTS
@@ -39,13 +40,17 @@ _STATUSES = {
 }
 """HTTP status of each error_type of server and client; others are faults of ours."""
 
-_TRITON_STATUSES = {
-    "INVALID_ARG": HTTPStatus.BAD_REQUEST,
-    "NOT_FOUND": HTTPStatus.SERVICE_UNAVAILABLE,
-    "UNAVAILABLE": HTTPStatus.SERVICE_UNAVAILABLE,
-    "CANCELLED": HTTPStatus.SERVICE_UNAVAILABLE,
+_TRITON_ERRORS = {
+    "INVALID_ARG": (HTTPStatus.BAD_REQUEST, "invalid_request"),
+    "NOT_FOUND": (HTTPStatus.SERVICE_UNAVAILABLE, "not_ready"),
+    "UNAVAILABLE": (HTTPStatus.SERVICE_UNAVAILABLE, "not_ready"),
+    "CANCELLED": (HTTPStatus.SERVICE_UNAVAILABLE, "cancelled"),
 }
-"""HTTP status of Triton's own errors, by code. A model that is missing may be about to load."""
+"""HTTP status and `code` of Triton's own errors, by Triton's code. A model that is missing may be
+about to load."""
+
+_UNKNOWN_MODEL = "Request for unknown model"
+"""Beginning of Triton's message for a model that is missing; in streams it has no code."""
 
 _TYPES = {
     HTTPStatus.BAD_REQUEST: "invalid_request_error",
@@ -112,17 +117,14 @@ def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
 
     The message begins with an input's name, for which `fields` has the API's name if it differs.
     """
-    is_typed = error.error_type in _STATUSES
-    statuses = _STATUSES if is_typed else _TRITON_STATUSES
-    key = error.error_type if is_typed else error.status or ""
-    status = statuses.get(key, HTTPStatus.INTERNAL_SERVER_ERROR)
+    status, code = _status_and_code(error)
     headers: dict[str, str] = {}
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         headers["Retry-After"] = str(RETRY_S)
     if status == HTTPStatus.REQUEST_TIMEOUT:
         # OpenAI's clients repeat a 408; the deadline would pass again.
         headers["x-should-retry"] = "false"
-    code, message, param = error.error_type, error.message, None
+    message, param = error.message, None
     if status == HTTPStatus.BAD_REQUEST and message.startswith("prompt ("):
         code, param = "context_length_exceeded", fields.get("prompt", "prompt")
     elif status == HTTPStatus.BAD_REQUEST and (found := _INPUT.match(message)):
@@ -131,6 +133,17 @@ def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
             field = fields.get(name, name)
             param, message = field + index, field + message.removeprefix(name)
     return ApiError(status, message, code, param, headers)
+
+
+def _status_and_code(error: SpecdecError) -> tuple[HTTPStatus, str]:
+    if error.error_type in _STATUSES:
+        return _STATUSES[error.error_type], error.error_type
+    if error.error_type == WITHOUT_TYPE:
+        is_missing = error.message.startswith(_UNKNOWN_MODEL)
+        known = _TRITON_ERRORS.get("NOT_FOUND" if is_missing else error.status or "")
+        if known is not None:
+            return known
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "internal"
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.gateway.errors import ApiError
+from specdec.gateway.probe import PROBE_S, get
 
-PROBE_S = 2.0
-"""Seconds to wait for an answer about readiness."""
 PROBE_PERIOD_S = 0.5
 """Least seconds from one question about readiness to the next; all who ask share the answer."""
 
@@ -63,20 +60,7 @@ class ServedModels:
 
     async def _probe(self) -> bool:
         if self._health_url:
-            return await asyncio.to_thread(_answers_ok, self._health_url)
+            return await asyncio.to_thread(get, self._health_url) is not None
         names = sorted(set(self._names.values()))
         ready = await asyncio.gather(*(self._client.is_ready(each, PROBE_S) for each in names))
         return all(ready)
-
-
-def _answers_ok(url: str) -> bool:
-    parts = urlsplit(url)
-    # Not urllib.request, which would ask a proxy that the environment names.
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=PROBE_S)
-    try:
-        connection.request("GET", parts.path or "/")
-        return connection.getresponse().status == HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -62,6 +62,9 @@ class GatewaySettings:
     health_url: str = ""
     """URL that answers 200 if tritonserver can answer requests, as the supervisor's /health/ready;
     empty to ask the models themselves."""
+    metrics_url: str = ""
+    """URL of tritonserver's metrics page, for the metrics that proxies need (ServerMetrics); empty
+    to go without them."""
     api_key_file: Path | None = None
     """File with the keys of clients (`ApiKeys`); None to ask for no key."""
     certificate_file: Path | None = None
@@ -77,9 +80,10 @@ class GatewaySettings:
             raise ConfigurationError(f"port must be 0 … 65535; given {self.port}")
         if not self.models:
             raise ConfigurationError("at least one model must be named")
-        url = urlsplit(self.health_url)
-        if self.health_url and not (url.scheme == "http" and url.hostname):
-            raise ConfigurationError(f"health URL must be http://…; given {self.health_url!r}")
+        for name, given in (("health", self.health_url), ("metrics", self.metrics_url)):
+            url = urlsplit(given)
+            if given and not (url.scheme == "http" and url.hostname):
+                raise ConfigurationError(f"{name} URL must be http://…; given {given!r}")
         if self.num_workers < 1:
             raise ConfigurationError(f"workers must be at least 1; given {self.num_workers}")
         if (self.certificate_file is None) != (self.private_key_file is None):

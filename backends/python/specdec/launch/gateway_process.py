@@ -108,6 +108,7 @@ def gateway_command(settings: ServeSettings) -> list[str]:
         "--address": settings.address,
         "--port": str(settings.openai_port),
         "--health-url": f"http://{host}:{settings.health_port}/health/ready",
+        "--metrics-url": f"http://{host}:{settings.metrics_port}/metrics",
         "--drain-s": f"{settings.drain_s:g}",
         "--end-with-parent": str(os.getpid()),
     }

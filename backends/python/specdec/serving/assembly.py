@@ -41,6 +41,7 @@ from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile
 from specdec.steering.tasks import TaskReport
+from specdec.torch_engine.occupancy import Occupancy
 from specdec.triton_backend.log import inform, warn
 from specdec.triton_backend.outbox import Outbox
 
@@ -153,6 +154,7 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     watch = _server_watch(settings, requests, heartbeat, partial(_flush, outbox, loaded))
     threads = ThreadPoolExecutor(settings.admission.inflight_limit, thread_name_prefix="request")
     prompt_log_end = () if loaded.prompt_log is None else (loaded.prompt_log.close,)
+    occupancy = engines.watch(partial(_show_occupancy, metrics))
     return Parts(
         admission=Admission(inputs, _limits(settings, tokenizer), watch, requests, tracing),
         requests=requests,
@@ -173,11 +175,18 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
             requests.close,
             plane.close,
             drafters.close,
+            *(each.close for each in occupancy),
             engines.close,
             tracing.close,
             metrics.close,
         ),
     )
+
+
+def _show_occupancy(metrics: MetricsRecorder, engine: str, now: Occupancy) -> None:
+    """Show how full an engine in this process is."""
+    metrics.set(Gauge.waiting_requests, now.num_waiting, model=engine)
+    metrics.set(Gauge.kv_cache_usage, now.kv_cache_usage, model=engine)
 
 
 def _publish(

@@ -22,6 +22,7 @@ from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
 from specdec.torch_engine.banned_texts import BannedTexts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.occupancy import Occupancy, PeakOccupancy
 from specdec.torch_engine.scheduling.failures import failure_of, send_last
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.tree import add_tree
@@ -72,6 +73,7 @@ class TorchEngine:
         Raises ConfigurationError if the checkpoint cannot be served.
         """
         self._heartbeat = heartbeat
+        self._occupancy = PeakOccupancy()
         self._inbox: queue.SimpleQueue[_Action] = queue.SimpleQueue()
         self._entry = threading.Lock()
         self._stopping = False
@@ -146,6 +148,10 @@ class TorchEngine:
                 # The task may still wait for its bad texts. This cancels it after it is queued.
                 self._banned_texts.run(partial(self._post, cancel))
 
+    def occupancy(self) -> Occupancy:
+        """Return how full the engine was at most since the last call."""
+        return self._occupancy.take()
+
     def close(self, timeout_s: float = 10.0) -> None:
         """End all tasks and threads, and wait for them at most `timeout_s` seconds."""
         end_s = time.monotonic() + timeout_s
@@ -204,6 +210,7 @@ class TorchEngine:
             try:
                 self._take(scheduler, IDLE_BEAT_S)
             except queue.Empty:
+                self._occupancy.note(Occupancy())
                 return
             self._heartbeat.beat(is_working=True)
         self._take_in(scheduler)
@@ -212,6 +219,7 @@ class TorchEngine:
         except Exception as error:  # A failed pass ends its tasks, not the engine.
             logger.exception("a forward pass failed")
             scheduler.fail_all(failure_of("a forward pass", error))
+        self._occupancy.note(scheduler.occupancy)
 
     def _take_in(self, scheduler: Scheduler) -> None:
         """Run all queued actions, and wait for rounds that the scheduler expects soon."""

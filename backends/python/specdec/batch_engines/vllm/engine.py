@@ -15,12 +15,14 @@ from specdec.batch_engines.engine import BatchEngine
 from specdec.batch_engines.generator import Generator
 from specdec.batch_engines.reports import ReportReader
 from specdec.batch_engines.vllm.generator import VllmGenerator
+from specdec.batch_engines.vllm.occupancy import occupancy_logger
 from specdec.batch_engines.vllm.process import prepared_vllm
 from specdec.batch_engines.vllm.sampling import sampling_arguments
 from specdec.health.board import NO_HEARTBEAT, Heartbeat
 from specdec.round_records import UnreadRounds
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
+from specdec.torch_engine.occupancy import Occupancy, PeakOccupancy
 from specdec.torch_engine.task import Task
 
 logger = logging.getLogger("vllm.specdec")
@@ -53,10 +55,15 @@ class VllmEngine(BatchEngine):
         self._config = {"name": model_config["name"], "parameters": model_config["parameters"]}
         self._directory = version_directory
         self._reports = ReportReader()
+        self._peaks = PeakOccupancy()
         self._relay: DraftRelay | None = None
         if self._settings.drafters.draft_models and ask_draft_model is not None:
             self._relay = DraftRelay(ask_draft_model)
         super().__init__(self._settings, self._reports, heartbeat)
+
+    def occupancy(self) -> Occupancy:
+        """Return how full vLLM was at most since the last call."""
+        return self._peaks.take()
 
     def close(self) -> None:
         """End all tasks and vLLM's processes."""
@@ -83,7 +90,10 @@ class VllmEngine(BatchEngine):
             "disable_log_stats": True,
             **settings.engine_args,
         }
-        self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
+        self._llm = vllm.AsyncLLMEngine.from_engine_args(
+            vllm.AsyncEngineArgs(**arguments),
+            stat_loggers=[occupancy_logger(vllm, self._peaks)],
+        )
         if settings.max_draft_len:
             addresses = self._reports.address, self._relay.address if self._relay else ""
             given = json.dumps(self._config), str(self._directory), *addresses

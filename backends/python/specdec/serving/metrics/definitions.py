@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from specdec.torch_engine.occupancy import USAGE_HELP, WAITING_HELP
+
 
 class Counter(Enum):
     """The counters, with their help texts as values."""
@@ -28,6 +30,8 @@ class Gauge(Enum):
 
     inflight_requests = "Requests in flight"
     inflight_limit = "Most requests in flight"
+    waiting_requests = WAITING_HELP
+    kv_cache_usage = USAGE_HELP
     acceptance_alpha = "Acceptance estimate: sum of accepted / sum of min(accepted + 1, drafted)"
     draft_tokens_k = (
         "Draft tokens per round that the controller chooses (copy drafters: mean); 0: off"

@@ -11,6 +11,7 @@ import numpy as np
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.scheduling.running import RunningTask, tokens_needed
 from specdec.torch_engine.task import Receiver, Task, TaskStats
 
@@ -31,6 +32,8 @@ class Admission:
         self._waiting: deque[list[RunningTask]] = deque()
         self._num_inside = 0
         self._num_reserved_blocks = 0
+        self.occupancy = Occupancy()
+        """The occupancy after the last admission."""
 
     @property
     def has_waiting(self) -> bool:
@@ -92,6 +95,9 @@ class Admission:
                 self._num_inside += 1
                 self._num_reserved_blocks += running.num_blocks
             admitted.append(group)
+        num_waiting = sum(not group[0].task.continues_answer for group in self._waiting)
+        usage = self._num_reserved_blocks / self._cache.num_blocks
+        self.occupancy = Occupancy(num_waiting, usage)
         return admitted
 
     def leave(self, running: RunningTask) -> None:

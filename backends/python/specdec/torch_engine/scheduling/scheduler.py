@@ -14,6 +14,7 @@ from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
 from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.sampler import DrawnToken
 from specdec.torch_engine.scheduling.admission import Admission
 from specdec.torch_engine.scheduling.answers import has_end_token, output_of
@@ -49,6 +50,11 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return self._admission.has_waiting or bool(self._running)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How full the engine was when the last pass began."""
+        return self._admission.occupancy
 
     def check(self, task: Task) -> Task:
         """Return the task as it will run, cut to the engine's limits (see `fit`).

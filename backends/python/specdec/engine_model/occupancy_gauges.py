@@ -1,0 +1,43 @@
+"""Show how full an engine is on Triton's metrics page, for whoever spreads requests over servers.
+
+The meaning of the gauges is that of the model-server protocol of Kubernetes' Gateway API Inference
+Extension: https://github.com/kubernetes-sigs/gateway-api-inference-extension, proposal 003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from specdec.torch_engine.occupancy import USAGE_HELP, WAITING_HELP, Occupancy
+
+_HELPS = {"specdec_waiting_requests": WAITING_HELP, "specdec_kv_cache_usage": USAGE_HELP}
+"""The help text of each gauge, by its name."""
+
+
+class OccupancyGauges:
+    """The gauges of one engine.
+
+    Triton allows metric updates on one thread of a process only (serving/metrics/recorder.py).
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+        kind = pb_utils.MetricFamily.GAUGE
+        self._families = [pb_utils.MetricFamily(name, text, kind) for name, text in _HELPS.items()]
+        self._metrics: list[Any] = []
+
+    def show(self, now: Occupancy) -> None:
+        """Set the gauges; before the first call they are not on the page."""
+        if not self._metrics:
+            self._metrics = [family.Metric(labels=self._labels) for family in self._families]
+        for metric, value in zip(self._metrics, (now.num_waiting, now.kv_cache_usage), strict=True):
+            metric.set(float(value))
+
+    def close(self) -> None:
+        """Take the gauges off the page."""
+        # Triton requires that a metric is released before its family.
+        self._metrics.clear()
+        self._families.clear()

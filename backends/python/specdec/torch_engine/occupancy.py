@@ -1,0 +1,79 @@
+"""How full an engine is: the requests that wait for room, and the use of its KV cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PERIOD_S = 0.25
+"""Seconds between two updates of the metrics: short beside an answer, long beside the time that an
+update takes."""
+
+WAITING_HELP = "Requests that wait for room in the engine"
+USAGE_HELP = "Share of the engine's KV cache that running requests hold, 0 to 1"
+"""Help texts of the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How full an engine is at one time."""
+
+    num_waiting: int = 0
+    """Requests that have begun no answer, because the engine has no room for them."""
+    kv_cache_usage: float = 0.0
+    """Share of the KV cache that running requests hold, 0 to 1."""
+
+
+class PeakOccupancy:
+    """The highest values of an engine's occupancy since someone last asked.
+
+    Between two rounds a request holds nothing in the engine. So a look at one time would miss most
+    requests that run. Any thread may call any method.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._peak = self._latest = Occupancy()
+
+    def note(self, now: Occupancy) -> None:
+        """Take the present occupancy."""
+        with self._lock:
+            self._latest = now
+            self._peak = Occupancy(
+                max(self._peak.num_waiting, now.num_waiting),
+                max(self._peak.kv_cache_usage, now.kv_cache_usage),
+            )
+
+    def take(self) -> Occupancy:
+        """Return the highest values since the last call, the latest values then included."""
+        with self._lock:
+            peak, self._peak = self._peak, self._latest
+            return peak
+
+
+class OccupancyWatch:
+    """A thread that passes an engine's occupancy on whenever it has changed."""
+
+    def __init__(
+        self, ask: Callable[[], Occupancy | None], show: Callable[[Occupancy], object]
+    ) -> None:
+        """Start the thread. `ask` returns the occupancy, or None if the engine cannot tell it."""
+        self._ask = ask
+        self._show = show
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="occupancy", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        shown: Occupancy | None = None
+        while not self._closing.wait(PERIOD_S):
+            now = self._ask()
+            if now is not None and now != shown:
+                self._show(now)
+                shown = now
