@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from specdec.clients import GenerationResult, collect
 from specdec.loadtest.kit.answers import Measurement
@@ -17,7 +17,7 @@ from specdec.loadtest.kit.options import progress
 from specdec.loadtest.kit.ratios import Timed
 
 if TYPE_CHECKING:
-    from specdec.clients import Chunk, GenerationRequest, GrpcClient
+    from specdec.clients import Chunk, GenerationRequest
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -50,8 +50,15 @@ class TimedAnswer:
         return Timed(len(self.result.token_ids), self.last_s)
 
 
+class StreamingClient(Protocol):
+    """A client of either door."""
+
+    def stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
+        """Yield the answer chunk by chunk; closing the generator hangs up."""
+
+
 def timed_chunks(
-    client: GrpcClient, request: GenerationRequest
+    client: StreamingClient, request: GenerationRequest
 ) -> Generator[tuple[float, Chunk], None, None]:
     """Yield each chunk of an answer with the seconds since the request was sent.
 
@@ -63,7 +70,7 @@ def timed_chunks(
             yield time.perf_counter() - sent_s, chunk
 
 
-def ask(client: GrpcClient, request: GenerationRequest) -> TimedAnswer:
+def ask(client: StreamingClient, request: GenerationRequest) -> TimedAnswer:
     """Stream one answer to its end. Raises SpecdecError if the request fails."""
     chunks = []
     first_s = last_s = 0.0
@@ -76,7 +83,7 @@ def ask(client: GrpcClient, request: GenerationRequest) -> TimedAnswer:
 
 
 def measure(
-    client: GrpcClient, request: GenerationRequest, about: tuple[str, str, str]
+    client: StreamingClient, request: GenerationRequest, about: tuple[str, str, str]
 ) -> Measurement:
     """Stream one answer and return its figures. Raises SpecdecError if the request fails.
 

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from specdec.clients import AnswerEnd, GenerationRequest, GrpcClient
+from specdec.clients import AnswerEnd, GenerationRequest
 from specdec.loadtest.kit.arms import AUTO, Arm
-from specdec.loadtest.kit.asking import ask, timed_chunks
+from specdec.loadtest.kit.asking import StreamingClient, ask, timed_chunks
 from specdec.loadtest.kit.prompts import TokenPrompt
 
 HANG_UP_S = 1.0
@@ -60,7 +60,7 @@ class _Arrivals:
     finals: list[tuple[int, AnswerEnd]] = field(default_factory=list)
     """Tokens and last response of each answer that ended."""
 
-    def read(self, client: GrpcClient, request: GenerationRequest) -> None:
+    def read(self, client: StreamingClient, request: GenerationRequest) -> None:
         """Read one answer, and hang up at `end_s`. Raises SpecdecError if the request fails."""
         num_tokens = 0
         with closing(timed_chunks(client, request)) as chunks:
@@ -83,7 +83,7 @@ class _Arrivals:
 class Streams:
     """Asks prompts in passes of `seconds`, each after `warm_up_s`."""
 
-    client: GrpcClient
+    client: StreamingClient
     max_tokens: int
     warm_up_s: float
     seconds: float

@@ -35,8 +35,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # So `pause_writing` is called as soon as the client leaves anything unread.
-        transport.set_write_buffer_limits(high=0)
+        # So `pause_writing` is called as soon as the client leaves anything unread. With 0, asyncio
+        # would pause TLS connections with an empty buffer, and never resume them.
+        transport.set_write_buffer_limits(high=1)
         if len(self.connections) > self.limits.max_connections:
             transport.abort()
         else:

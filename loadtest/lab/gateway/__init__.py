@@ -1,0 +1,1 @@
+"""Our measurements of the gateway: what it costs, and that it changes no answer."""

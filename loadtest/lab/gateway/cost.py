@@ -1,0 +1,183 @@
+"""`specdec bench gateway`: what the gateway costs beside direct gRPC.
+
+On one server, passes of streams through the gateway and over gRPC alternate, with `auto`. The two
+passes of a pair ask the same prompts in the same order, salted so that no cached prefix helps. The
+processor time is that of the gateway's process. A chunk is what one response of the server makes of
+events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from specdec.clients import Chunk, GenerationRequest, GrpcClient, OpenAiClient
+from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.kit.arms import AUTO
+from specdec.loadtest.kit.options import add_max_tokens, add_numbers, bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
+from specdec.loadtest.kit.ratios import Ratio, Timed, ratio
+from specdec.loadtest.kit.results import table_of
+from specdec.loadtest.kit.streams import Pass, Streams
+
+GRPC, GATEWAY = "gRPC", "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class DoorPass:
+    """A pass through one door."""
+
+    door: str
+    streams: Pass
+    gateway_cpu_s: float
+    """Processor time of the gateway in the pass, its warm-up included."""
+    num_chunks: int
+    """Chunks of the pass, its warm-up included."""
+
+
+class CountingClient:
+    """A client that counts the chunks of all its answers."""
+
+    def __init__(self, client: GrpcClient | OpenAiClient) -> None:
+        self._client = client
+        self.num_chunks = 0
+
+    def stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
+        """Yield the chunks of the client's own stream."""
+        chunks = self._client.stream(request)
+        try:
+            for chunk in chunks:
+                self.num_chunks += bool(chunk.token_ids)
+                yield chunk
+        finally:
+            chunks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost at one number of streams."""
+
+    num_streams: int
+    grpc_tokens_per_s: float
+    gateway_tokens_per_s: float
+    speed: Ratio
+    """Tokens per second through the gateway ÷ over gRPC."""
+    grpc_first_ms: float
+    gateway_first_ms: float
+    """Medians over the passes of the median time to the first token."""
+    cpu_ms_per_chunk: float
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; return 0."""
+    arguments = _parser().parse_args(argv)
+    repository, order, numbers = arguments.model_repository, random.Random(1), itertools.count()
+    found: list[DoorPass] = []
+    with (
+        TritonServer(repository, has_openai=True) as server,
+        GrpcClient(server.grpc_url, timeout_s=120.0) as direct,
+        OpenAiClient(server.openai_url, timeout_s=120.0) as through,
+    ):
+        gateway = _gateway_of(server)
+        doors = {GRPC: CountingClient(direct), GATEWAY: CountingClient(through)}
+        streams = {
+            door: Streams(client, arguments.max_tokens, arguments.warm_up, arguments.seconds)
+            for door, client in doors.items()
+        }
+        streams[GRPC].learn(
+            salted_prompts(arguments.per_task, repository, next(numbers), 0), arguments.learning
+        )
+        for num_streams in arguments.streams:
+            for number, seed in zip(range(arguments.passes), numbers, strict=False):
+                for turn, door in enumerate(order.sample((GRPC, GATEWAY), 2)):
+                    prompts = salted_prompts(arguments.per_task, repository, seed, turn)
+                    before_s, before = _cpu_s(gateway), doors[door].num_chunks
+                    done = streams[door].run(num_streams, number, AUTO, prompts)
+                    spent_s = _cpu_s(gateway) - before_s
+                    found.append(DoorPass(door, done, spent_s, doors[door].num_chunks - before))
+                progress(f"{num_streams} streams, {number + 1}/{arguments.passes}   ")
+    print(file=sys.stderr)
+    costs = [_cost(found, each) for each in arguments.streams]
+    return finish(arguments, argv, {"loads": costs}, _table(costs), raw=found)
+
+
+def _cost(found: Sequence[DoorPass], num_streams: int) -> Cost:
+    own = [each for each in found if each.streams.num_streams == num_streams]
+    passes = {door: [each for each in own if each.door == door] for door in (GRPC, GATEWAY)}
+    timed = {
+        door: {
+            str(each.streams.number): Timed(each.streams.num_tokens, each.streams.seconds)
+            for each in of_door
+        }
+        for door, of_door in passes.items()
+    }
+    speeds = {
+        door: statistics.median(each.streams.tokens_per_s for each in of_door)
+        for door, of_door in passes.items()
+    }
+    firsts_s = {
+        door: statistics.median(each.streams.median_first_s for each in of_door)
+        for door, of_door in passes.items()
+    }
+    spent_s = sum(each.gateway_cpu_s for each in passes[GATEWAY])
+    return Cost(
+        num_streams,
+        speeds[GRPC],
+        speeds[GATEWAY],
+        ratio(timed[GATEWAY], timed[GRPC]),
+        1000 * firsts_s[GRPC],
+        1000 * firsts_s[GATEWAY],
+        1000 * spent_s / sum(each.num_chunks for each in passes[GATEWAY]),
+    )
+
+
+def _gateway_of(server: TritonServer) -> psutil.Process:
+    """Return the gateway's process. Raises StopIteration if there is none."""
+    supervisor = psutil.Process(server.pid).parent()
+    assert supervisor is not None
+    own = supervisor.children()
+    return next(each for each in own if "specdec.gateway.cli" in each.cmdline())
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _table(costs: Sequence[Cost]) -> str:
+    return table_of(
+        {
+            "streams": lambda cost: str(cost.num_streams),
+            "tokens/s over gRPC": lambda cost: f"{cost.grpc_tokens_per_s:.0f}",
+            "tokens/s through the gateway": lambda cost: f"{cost.gateway_tokens_per_s:.0f}",
+            "gateway ÷ gRPC": lambda cost: str(cost.speed),
+            "first token over gRPC, ms": lambda cost: f"{cost.grpc_first_ms:.1f}",
+            "through the gateway, ms": lambda cost: f"{cost.gateway_first_ms:.1f}",
+            "gateway's processor time, ms a chunk": lambda cost: f"{cost.cpu_ms_per_chunk:.3f}",
+        },
+        costs,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = bench_parser("gateway", __doc__)
+    add_numbers(parser, "--streams", (1, 16), "requests in flight")
+    parser.add_argument(
+        "--passes", type=positive, default=8, help="through each door, by number of streams"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
+    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
+    parser.add_argument(
+        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
+    )
+    add_max_tokens(parser, 48)
+    return parser
