@@ -20,7 +20,7 @@ GPU_PYTHON ?= python3
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
-.PHONY: help setup demo test test-gpu test-vllm gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
+.PHONY: help setup demo test test-gpu test-vllm interop load-generators gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,12 @@ test-vllm: setup $(VLLM)/.project ## run the tests that need vLLM's CPU build
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+interop: setup ## try unmodified OpenAI and Triton clients; the table goes to docs/interop.md
+	$(BIN)/python -m tests.interop
+
+load-generators: setup $(VLLM)/.project ## run others' load tools; their figures go to docs/load-generators.md
+	VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m tests.interop.load_generators
 
 ifeq ($(REHEARSE),bare)
 gpu:

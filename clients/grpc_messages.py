@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import service_pb2
 
-from specdec.clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
+from specdec.clients.errors import (
+    BROKEN_ANSWER,
+    CLIENT_TIMEOUT,
+    CONNECTION_FAILED,
+    WITHOUT_TYPE,
+    SpecdecError,
+)
 from specdec.clients.response import Chunk, chunk_from_outputs
 
 if TYPE_CHECKING:
     from specdec.clients.request import GenerationRequest, WireTensor
 
 _STRUCT_CODES = {"BOOL": "?", "INT32": "i", "UINT64": "Q", "FP32": "f"}
+_BROKEN = ("connect", "socket", "recvmsg", "broken pipe", "goaway", "keepalive")
+"""Words by which gRPC tells that a connection broke or was not made; the code is UNAVAILABLE, as for
+errors of Triton."""
 _TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTED"}
 
 
@@ -100,6 +109,8 @@ def error_from_call(error: Any) -> SpecdecError:
     code, details = error.code().name, error.details() or ""
     if code == "DEADLINE_EXCEEDED":
         return SpecdecError(details, error_type=CLIENT_TIMEOUT, status=code)
-    if code == "UNAVAILABLE" and "connect" in details.split(":")[0].lower():
+    found = SpecdecError.from_server(details, _TRITON_CODES.get(code, code))
+    is_untyped = code == "UNAVAILABLE" and found.error_type == WITHOUT_TYPE
+    if is_untyped and any(word in details.lower() for word in _BROKEN):
         return SpecdecError(details, error_type=CONNECTION_FAILED, status=code)
-    return SpecdecError.from_server(details, _TRITON_CODES.get(code, code))
+    return found

@@ -25,8 +25,8 @@ from specdec.loadtest.reliability.scenarios import (
     deaths,
     flood,
     fuzz,
-    gateway_crowd,
     gateway_hangups,
+    gateway_readers,
     hangups,
     overload,
     pauses,
@@ -51,7 +51,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "surroundings": surroundings.rows,
     "hangups": hangups.rows,
     "gateway_hangups": gateway_hangups.rows,
-    "gateway_crowd": gateway_crowd.rows,
+    "gateway_readers": gateway_readers.rows,
     "replicas": replicas.rows,
 }
 

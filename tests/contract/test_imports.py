@@ -68,9 +68,21 @@ SERVING_ORDER = (
     ("assembly",),
     ("orchestrator",),
 )
+GATEWAY_ORDER = (
+    ("settings", "probe", "metrics"),
+    ("openai_api",),
+    ("transport",),
+    ("generation", "models", "server_metrics"),
+    ("answering",),
+    ("app",),
+    ("worker",),
+    ("workers",),
+    ("cli",),
+)
 
 ORDERS = {
     "specdec": ORDER,
+    "specdec.gateway": GATEWAY_ORDER,
     "specdec.torch_engine": TORCH_ENGINE_ORDER,
     "specdec.serving": SERVING_ORDER,
 }

@@ -41,7 +41,7 @@ sent, but not yet read."""
 
 @dataclass(slots=True)
 class Result:
-    """What the clients saw."""
+    """Outcomes that the clients saw."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     """Outcomes of the requests that were not hung up on; a wrong text is one of its own."""

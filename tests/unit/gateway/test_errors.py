@@ -6,7 +6,7 @@ import pytest
 from openai.types import completion_create_params as completion_params
 from openai.types.chat import completion_create_params as chat_params
 
-from specdec.gateway.schema import ChatRequest, CompletionRequest
+from specdec.gateway.openai_api.schema import ChatRequest, CompletionRequest
 from tests.doubles.triton_stream import said
 from tests.unit.gateway.conftest import running
 
@@ -42,6 +42,8 @@ def test_error_of_the_server_has_its_status(text, status, code, param, stream):
         answer = gateway.chat(stream=stream)
     assert answer.status == status
     expected = (text.partition(": ")[2] or text).replace("stop_words", "stop")
+    if code == "context_length_exceeded":
+        expected = f"prompt is too long: {expected}"
     assert answer.error["message"] == expected
     assert (answer.error["code"], answer.error["param"]) == (code, param)
     assert ("Retry-After" in answer.headers) == (status in (429, 503))

@@ -16,7 +16,7 @@ LIMITS = EngineLimits(max_seq_len=1024, max_num_tokens=64, num_cache_tokens=NUM_
 
 
 def test_peak_is_kept_until_someone_asks():
-    """What was full between two looks is seen; afterwards the latest state counts."""
+    """A short peak between two looks is seen; afterwards the latest state counts."""
     peaks = PeakOccupancy()
     for now in (Occupancy(2, 0.5), Occupancy(1, 0.75), Occupancy(0, 0.25)):
         peaks.note(now)

@@ -13,15 +13,15 @@ from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.clients.errors import SpecdecError
 from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, collect
-from specdec.gateway.access import NO_CLIENT, RequestRecord
-from specdec.gateway.answer_events import AnswerEvents
-from specdec.gateway.answer_format import AnswerFormat
-from specdec.gateway.asgi import RECORD
-from specdec.gateway.delivery import EventStream, event, while_connected
-from specdec.gateway.errors import bad_request, from_server
 from specdec.gateway.generation import chunks_of
-from specdec.gateway.schema import StreamOptions
+from specdec.gateway.openai_api.answer_events import AnswerEvents, event
+from specdec.gateway.openai_api.answer_format import AnswerFormat
+from specdec.gateway.openai_api.errors import bad_request, from_server
+from specdec.gateway.openai_api.schema import StreamOptions
 from specdec.gateway.settings import GatewayLimits
+from specdec.gateway.transport.access import NO_CLIENT, RequestRecord
+from specdec.gateway.transport.asgi import RECORD
+from specdec.gateway.transport.delivery import EventStream, while_connected
 
 Chunks = AsyncGenerator[tuple[int, Chunk], None]
 

@@ -13,17 +13,17 @@ from starlette.responses import JSONResponse
 from specdec import __version__
 from specdec.clients.async_grpc_client import AsyncGrpcClient
 from specdec.gateway.answering import Answering
-from specdec.gateway.asgi import CLIENT, RECORD
-from specdec.gateway.chat import ChatFormat, chat_requests
-from specdec.gateway.completions import CompletionFormat, completion_requests
-from specdec.gateway.errors import ApiError, bad_request, from_validation, unavailable
-from specdec.gateway.guard import Guard
-from specdec.gateway.keys import ApiKeys, Client
 from specdec.gateway.metrics import GatewayMetrics
 from specdec.gateway.models import ServedModels
-from specdec.gateway.schema import ChatRequest, CompletionRequest, GenerationFields
+from specdec.gateway.openai_api.chat import ChatFormat, chat_requests
+from specdec.gateway.openai_api.completions import CompletionFormat, completion_requests
+from specdec.gateway.openai_api.errors import ApiError, bad_request, from_validation, unavailable
+from specdec.gateway.openai_api.schema import ChatRequest, CompletionRequest, GenerationFields
 from specdec.gateway.server_metrics import ServerMetrics
 from specdec.gateway.settings import GatewaySettings
+from specdec.gateway.transport.asgi import CLIENT, RECORD
+from specdec.gateway.transport.guard import Guard
+from specdec.gateway.transport.keys import ApiKeys, Client
 
 CONNECT_S = 1.0
 """Seconds for which a request waits for the connection: longer than the pause before the next try,

@@ -9,13 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from specdec.errors import ConfigurationError
-from specdec.gateway.keys import KEY_VARIABLE
 from specdec.gateway.settings import (
     DEFAULT_PORT,
     PORT_VARIABLE,
     GatewayLimits,
     GatewaySettings,
 )
+from specdec.gateway.transport.keys import KEY_VARIABLE
 from specdec.gateway.workers import serve_gateway
 from specdec.parent_process import end_with_parent
 

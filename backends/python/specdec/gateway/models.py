@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from specdec.clients.async_grpc_client import AsyncGrpcClient
-from specdec.gateway.errors import ApiError
+from specdec.gateway.openai_api.errors import ApiError
 from specdec.gateway.probe import PROBE_S, get
 
 PROBE_PERIOD_S = 0.5

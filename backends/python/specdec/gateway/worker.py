@@ -11,11 +11,11 @@ import time
 
 import uvicorn
 
-from specdec.gateway.access import logger as access_logger
 from specdec.gateway.app import create_app
-from specdec.gateway.connections import limited_protocol
-from specdec.gateway.guard import Guard
 from specdec.gateway.settings import GatewaySettings
+from specdec.gateway.transport.access import logger as access_logger
+from specdec.gateway.transport.connections import limited_protocol
+from specdec.gateway.transport.guard import Guard
 
 CANCEL_S = 2
 """Seconds that uvicorn waits after the drain before it cancels what still runs."""

@@ -15,9 +15,9 @@ from multiprocessing.context import SpawnProcess
 from prometheus_client import multiprocess
 
 from specdec.errors import ConfigurationError
-from specdec.gateway.keys import ApiKeys
 from specdec.gateway.metrics import DIRECTORY_VARIABLE
 from specdec.gateway.settings import GatewaySettings
+from specdec.gateway.transport.keys import ApiKeys
 from specdec.gateway.worker import CANCEL_S, run_worker
 from specdec.parent_process import end_with_parent
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult
-from specdec.gateway.answer_format import AnswerFormat
-from specdec.gateway.errors import bad_request
-from specdec.gateway.requests import checked_max_tokens, requests_of
-from specdec.gateway.schema import CompletionRequest
+from specdec.gateway.openai_api.answer_format import AnswerFormat
+from specdec.gateway.openai_api.errors import bad_request
+from specdec.gateway.openai_api.requests import checked_max_tokens, requests_of
+from specdec.gateway.openai_api.schema import CompletionRequest
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for completions."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdec.clients.request import GenerationRequest
-from specdec.gateway.answer_format import AnswerFormat
-from specdec.gateway.errors import bad_request
-from specdec.gateway.schema import GenerationFields
+from specdec.gateway.openai_api.answer_format import AnswerFormat
+from specdec.gateway.openai_api.errors import bad_request
+from specdec.gateway.openai_api.schema import GenerationFields
 
 ALL_THAT_FITS = -1
 """`max_tokens` of the model `specdec` for as many tokens as the context has room for."""

@@ -38,7 +38,7 @@ TEXTS = [f"Count {number}: one, two, three," for number in range(NUM_STREAMS)]
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Run the streams with and without the crowd by turns."""
+    """Run the streams with and without the others by turns."""
     with watched_server(repository, has_openai=True) as watched:
         yield asyncio.run(_compare(watched.server, NUM_PASSES_PER_ROUND * rounds))
         left = asyncio.run(settled(watched.server))
@@ -53,18 +53,18 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 async def _compare(server: TritonServer, num_passes: int) -> Row:
-    """Return the row of the streams' speed with the crowd ÷ without it."""
-    crowded: dict[str, Timed] = {}
+    """Return the row of the streams' speed beside the others ÷ alone."""
+    beside: dict[str, Timed] = {}
     alone: dict[str, Timed] = {}
     outcomes: list[str] = []
     unread: list[int] = []
     await _pass(server, outcomes)  # Warms up.
     for number in range(num_passes):
         alone[str(number)] = await _pass(server, outcomes)
-        async with _crowd(server):
-            crowded[str(number)] = await _pass(server, outcomes)
+        async with _others(server):
+            beside[str(number)] = await _pass(server, outcomes)
             unread.append(gateway_total(server, "specdec_gateway_running_requests"))
-    found = ratio(crowded, alone)
+    found = ratio(beside, alone)
     return Row(
         f"{NUM_STREAMS} streams beside {NUM_IDLE} idle connections and {NUM_SLOW} slow readers "
         f"(×{num_passes})",
@@ -86,7 +86,7 @@ async def _pass(server: TritonServer, outcomes: list[str]) -> Timed:
 
 
 @asynccontextmanager
-async def _crowd(server: TritonServer) -> AsyncIterator[None]:
+async def _others(server: TritonServer) -> AsyncIterator[None]:
     """Open the idle connections and the slow readers; close them at the end."""
     address = urlsplit(server.openai_url)
     place = address.hostname, address.port

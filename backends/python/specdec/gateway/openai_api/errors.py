@@ -116,6 +116,7 @@ def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
     """Return an error of the model `specdec`, or of the connection to it, as OpenAI's API has it.
 
     The message begins with an input's name, for which `fields` has the API's name if it differs.
+    LangChain and LiteLLM know a full context by the words "prompt is too long".
     """
     status, code = _status_and_code(error)
     headers: dict[str, str] = {}
@@ -127,6 +128,7 @@ def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
     message, param = error.message, None
     if status == HTTPStatus.BAD_REQUEST and message.startswith("prompt ("):
         code, param = "context_length_exceeded", fields.get("prompt", "prompt")
+        message = f"prompt is too long: {message}"
     elif status == HTTPStatus.BAD_REQUEST and (found := _INPUT.match(message)):
         name, index = found.groups()
         if name in INPUTS:

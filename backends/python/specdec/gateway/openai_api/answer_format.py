@@ -10,7 +10,7 @@ from typing import Any
 
 from specdec import __version__
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult
-from specdec.gateway.schema import GenerationFields
+from specdec.gateway.openai_api.schema import GenerationFields
 
 
 class AnswerFormat(ABC):

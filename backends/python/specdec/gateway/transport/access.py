@@ -12,7 +12,7 @@ from typing import Any
 
 from specdec.gateway.metrics import GatewayMetrics
 
-logger = logging.getLogger("specdec.gateway.access")
+logger = logging.getLogger("specdec.gateway.transport.access")
 
 NO_CLIENT = 499
 """Status that web servers log for a client that has hung up; nobody gets it."""

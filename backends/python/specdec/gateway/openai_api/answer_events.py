@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from specdec.clients.response import AnswerEnd, Chunk
-from specdec.gateway.answer_format import AnswerFormat, usage_of
-from specdec.gateway.delivery import DONE, event
-from specdec.gateway.schema import StreamOptions
+from specdec.gateway.openai_api.answer_format import AnswerFormat, usage_of
+from specdec.gateway.openai_api.schema import StreamOptions
+
+DONE = b"data: [DONE]\n\n"
+"""Last event of a stream that has ended well."""
+
+
+def event(value: Any) -> bytes:
+    """Return a JSON value as a server-sent event."""
+    return (
+        b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    )
 
 
 class AnswerEvents:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from specdec.gateway.access import RequestRecord
-from specdec.gateway.asgi import Receive, Scope, Send
+from specdec.gateway.transport.access import RequestRecord
+from specdec.gateway.transport.asgi import Receive, Scope, Send
 
 Value = TypeVar("Value")
-
-DONE = b"data: [DONE]\n\n"
-"""Last event of a stream that has ended well."""
-
-
-def event(value: Any) -> bytes:
-    """Return a JSON value as a server-sent event."""
-    return (
-        b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-    )
 
 
 async def hung_up(receive: Receive) -> None:

@@ -8,12 +8,20 @@ import anyio
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from specdec.gateway.access import NO_CLIENT, RequestRecord, new_record, write_record
-from specdec.gateway.asgi import CLIENT, RECORD, Application, Message, Receive, Scope, Send
-from specdec.gateway.errors import RETRY_S, ApiError, unavailable
-from specdec.gateway.keys import ApiKeys, Client
 from specdec.gateway.metrics import GatewayMetrics
+from specdec.gateway.openai_api.errors import RETRY_S, ApiError, unavailable
 from specdec.gateway.settings import GatewayLimits
+from specdec.gateway.transport.access import NO_CLIENT, RequestRecord, new_record, write_record
+from specdec.gateway.transport.asgi import (
+    CLIENT,
+    RECORD,
+    Application,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
+from specdec.gateway.transport.keys import ApiKeys, Client
 
 PROTECTED = "/v1/"
 """Beginning of the paths that need a key, and that are refused during a drain."""
