@@ -44,8 +44,8 @@ def texts_of(request: Any) -> tuple[str, str]:
 WITHOUT_BATCH = "text_output"
 """The output that has no batch dimension.
 
-NVIDIA's model `postprocessing` (triton-inference-server/tensorrtllm_backend) gives it none either, and
-clients such as LlamaIndex's and LangChain's take its element [0] as the text.
+NVIDIA's model `postprocessing` (triton-inference-server/tensorrtllm_backend) gives it none either,
+and clients such as LlamaIndex's and LangChain's take its element [0] as the text.
 """
 
 
