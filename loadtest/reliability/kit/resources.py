@@ -100,6 +100,11 @@ def gateway_total(server: TritonServer, name: str) -> int:
     return sum(int(sample.value) for sample in samples if sample.name == name)
 
 
+def num_at_gateway(server: TritonServer) -> int:
+    """Return how many requests the gateway is reading or answering, beside the one for its page."""
+    return gateway_total(server, "specdec_gateway_running_requests") - 1
+
+
 async def settled(server: TritonServer) -> int:
     """Wait until nothing is in flight, at most for SETTLE_LIMIT_S; return what still is.
 

@@ -19,6 +19,7 @@ from specdec.loadtest.reliability.kit.gateway_answers import CHATS, ask_chat, ch
 from specdec.loadtest.reliability.kit.hangup_ways import DRAFTERS
 from specdec.loadtest.reliability.kit.resources import (
     gateway_total,
+    num_at_gateway,
     requests_by_outcome,
     settled,
 )
@@ -56,7 +57,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         result = asyncio.run(_ask_all(server, NUM_REQUESTS_PER_ROUND * rounds))
         left = asyncio.run(settled(server))
         outcomes = requests_by_outcome(server)
-        open_there = gateway_total(server, "specdec_gateway_running_requests")
+        open_there = num_at_gateway(server)
         seen = gateway_total(server, "specdec_gateway_hang_ups_total")
         yield _row(result, outcomes["cancelled"], seen, left + open_there, watched.faults())
 

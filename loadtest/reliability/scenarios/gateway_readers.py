@@ -15,7 +15,7 @@ from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.kit.ratios import Timed, ratio
 from specdec.loadtest.reliability.kit.asking import WHOLE
 from specdec.loadtest.reliability.kit.gateway_answers import CHATS, ask_chat, chat, session
-from specdec.loadtest.reliability.kit.resources import gateway_total, settled
+from specdec.loadtest.reliability.kit.resources import num_at_gateway, settled
 from specdec.loadtest.reliability.kit.table import Row, counted
 from specdec.loadtest.reliability.kit.watched import described, watched_server
 
@@ -23,15 +23,15 @@ NUM_IDLE = 500
 NUM_SLOW = 200
 NUM_STREAMS = 16
 NUM_TOKENS = 64
-SLOW_TOKENS = 48
+SLOW_TOKENS = 32
 """Tokens of each answer that is read slowly."""
 SLOW_AT_ONCE = 32
 """Slow readers that ask at the same time: fewer than the server's slots."""
 RECEIVE_BUFFER_BYTES = 2048
 READ_BYTES, READ_PERIOD_S = 128, 5.0
 """A slow reader takes READ_BYTES every READ_PERIOD_S, so that it is not cut off."""
-NUM_PASSES_PER_ROUND = 6
-"""Passes of the streams in each arm."""
+NUM_TURNS_PER_ROUND, NUM_PASSES = 3, 2
+"""Turns of each arm, and the passes of the streams in a turn. Filling the gateway takes long."""
 MIN_RATIO = 0.97
 """Least upper end of the ratio's interval: less would be more than noise."""
 TEXTS = [f"Count {number}: one, two, three," for number in range(NUM_STREAMS)]
@@ -40,9 +40,9 @@ TEXTS = [f"Count {number}: one, two, three," for number in range(NUM_STREAMS)]
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Run the streams with and without the others by turns."""
     with watched_server(repository, has_openai=True) as watched:
-        yield asyncio.run(_compare(watched.server, NUM_PASSES_PER_ROUND * rounds))
+        yield asyncio.run(_compare(watched.server, NUM_TURNS_PER_ROUND * rounds))
         left = asyncio.run(settled(watched.server))
-        still_open = gateway_total(watched.server, "specdec_gateway_running_requests")
+        still_open = num_at_gateway(watched.server)
         faults = watched.faults()
         yield Row(
             "after it",
@@ -52,22 +52,24 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         )
 
 
-async def _compare(server: TritonServer, num_passes: int) -> Row:
+async def _compare(server: TritonServer, num_turns: int) -> Row:
     """Return the row of the streams' speed beside the others ÷ alone."""
     beside: dict[str, Timed] = {}
     alone: dict[str, Timed] = {}
     outcomes: list[str] = []
     unread: list[int] = []
     await _pass(server, outcomes)  # Warms up.
-    for number in range(num_passes):
-        alone[str(number)] = await _pass(server, outcomes)
+    for turn in range(num_turns):
+        for number in range(NUM_PASSES):
+            alone[f"{turn}-{number}"] = await _pass(server, outcomes)
         async with _others(server):
-            beside[str(number)] = await _pass(server, outcomes)
-            unread.append(gateway_total(server, "specdec_gateway_running_requests"))
+            unread.append(num_at_gateway(server))
+            for number in range(NUM_PASSES):
+                beside[f"{turn}-{number}"] = await _pass(server, outcomes)
     found = ratio(beside, alone)
     return Row(
         f"{NUM_STREAMS} streams beside {NUM_IDLE} idle connections and {NUM_SLOW} slow readers "
-        f"(×{num_passes})",
+        f"(×{len(beside)})",
         f"tokens/s with them ÷ without: {found}; answers: {counted(outcomes)}; at least "
         f"{min(unread)} slow answers not yet sent to their end",
         f"all whole, the interval reaches {MIN_RATIO}",

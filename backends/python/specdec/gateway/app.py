@@ -12,12 +12,20 @@ from starlette.responses import JSONResponse
 
 from specdec import __version__
 from specdec.clients.async_grpc_client import AsyncGrpcClient
+from specdec.errors import MAX_SHOWN
 from specdec.gateway.answering import Answering
 from specdec.gateway.metrics import GatewayMetrics
 from specdec.gateway.models import ServedModels
 from specdec.gateway.openai_api.chat import ChatFormat, chat_requests
 from specdec.gateway.openai_api.completions import CompletionFormat, completion_requests
-from specdec.gateway.openai_api.errors import ApiError, bad_request, from_validation, unavailable
+from specdec.gateway.openai_api.errors import (
+    ApiError,
+    bad_request,
+    from_validation,
+    unavailable,
+    unreadable,
+)
+from specdec.gateway.openai_api.page import ERROR_RESPONSES, STREAM_RESPONSES
 from specdec.gateway.openai_api.schema import ChatRequest, CompletionRequest, GenerationFields
 from specdec.gateway.server_metrics import ServerMetrics
 from specdec.gateway.settings import GatewaySettings
@@ -51,6 +59,9 @@ def create_app(settings: GatewaySettings) -> Guard:
         title="specdec",
         version=__version__,
         description="Speculative decoding behind OpenAI's API.",
+        # A redirect would have the client's Host and the scheme before a proxy.
+        redirect_slashes=False,
+        responses=ERROR_RESPONSES,
     )
     client = AsyncGrpcClient(settings.server, connect_s=CONNECT_S, channel_options=CHANNEL_OPTIONS)
     metrics = GatewayMetrics()
@@ -66,7 +77,7 @@ def create_app(settings: GatewaySettings) -> Guard:
 def _add_generation(app: FastAPI, models: ServedModels, answering: Answering) -> None:
     """Add the routes that generate text."""
 
-    @app.post("/v1/chat/completions", summary="Answer a chat")
+    @app.post("/v1/chat/completions", summary="Answer a chat", responses=STREAM_RESPONSES)
     async def chat(http: Request, body: ChatRequest) -> Response:
         model, tenant = _model_and_tenant(http, models, body)
         answering.check_number(body.n or 1)
@@ -74,7 +85,7 @@ def _add_generation(app: FastAPI, models: ServedModels, answering: Answering) ->
         requests = chat_requests(body, tenant, form)
         return await answering.answer(http, model, requests, form, body.stream_options)
 
-    @app.post("/v1/completions", summary="Complete texts or tokens")
+    @app.post("/v1/completions", summary="Complete texts or tokens", responses=STREAM_RESPONSES)
     async def complete(http: Request, body: CompletionRequest) -> Response:
         model, tenant = _model_and_tenant(http, models, body)
         form = CompletionFormat(body)
@@ -94,7 +105,11 @@ def _model_and_tenant(
         raise bad_request("stream_options needs stream: true", "stream_options")
     client: Client = http.scope[CLIENT]
     labels = http.scope[RECORD].labels
-    labels |= {"model": body.model, "tenant": client.tenant, "stream": bool(body.stream)}
+    labels |= {
+        "model": body.model[:MAX_SHOWN],
+        "tenant": client.tenant,
+        "stream": bool(body.stream),
+    }
     for name in ("user", "safety_identifier", "metadata"):
         labels[name] = getattr(body, name, None)
     return models.triton_name(body.model), client.tenant
@@ -156,6 +171,8 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def other(http: Request, error: HTTPException) -> Response:
         status = HTTPStatus(error.status_code)
+        if status == HTTPStatus.BAD_REQUEST:  # FastAPI's, for a body that json cannot read
+            return refuse(http, unreadable(error.__cause__))
         code = status.phrase.lower().replace(" ", "_")
         return refuse(http, ApiError(status, str(error.detail), code, None, error.headers))
 

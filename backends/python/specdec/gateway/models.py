@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from specdec.clients.async_grpc_client import AsyncGrpcClient
+from specdec.errors import shown
 from specdec.gateway.openai_api.errors import ApiError
 from specdec.gateway.probe import PROBE_S, get
 
@@ -34,7 +35,7 @@ class ServedModels:
         if name not in self._names:
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
-                f"the model {name!r} does not exist; there is {', '.join(self._names)}",
+                f"the model {shown(name)} does not exist; there is {', '.join(self._names)}",
                 "model_not_found",
                 "model",
             )

@@ -168,7 +168,10 @@ REFUSED = [
     ("drafter", "Draft", ("auto, none, lookup, draft", "joined by '+'", "'Draft'")),
     *[
         ("logit_bias", value, ("JSON object",))
-        for value in ("x", "[1]", '{"a": 1}', '{"1": "much"}', '{"1": null}', "[" * 10**4)
+        for value in (
+            *("x", "[1]", '{"a": 1}', '{"1": "much"}', '{"1": null}', "[" * 10**4),
+            *('{"1_0": 1}', '{"01": 1}', '{" 1": 1}', '{"١": 1}'),
+        )
     ],
     *[("logit_bias", f'{{"{token}": 1}}', ("from 0 to 999", str(token))) for token in (-1, 1000)],
     *[

@@ -17,6 +17,10 @@ from specdec.clients.errors import (
 )
 from specdec.clients.request import INPUTS
 from specdec.errors import shown
+from specdec.gateway.openai_api.schema import PROMPT_KINDS
+
+MAX_PARAM = 100
+"""Most characters of `error.param`: room for `metadata.` and the longest key that is taken."""
 
 RETRY_S = 1
 """Seconds after which a client may try again; an answer takes about as long."""
@@ -91,9 +95,14 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """The error object as JSON values."""
         kind = _TYPES.get(self.status, "server_error")
-        param = None if self.param is None else _sendable(self.param)
+        param = None if self.param is None else _sendable(_cut(self.param))
         message = _sendable(self.message)
         return {"error": {"message": message, "type": kind, "param": param, "code": self.code}}
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a field's name, which a client may have made long."""
+    return text if len(text) <= MAX_PARAM else f"{text[:MAX_PARAM]}…"
 
 
 def _sendable(text: str) -> str:
@@ -110,6 +119,16 @@ def unavailable(message: str, code: str) -> ApiError:
     """Return the error of a server that cannot answer now."""
     headers = {"Retry-After": str(RETRY_S)}
     return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, code, headers=headers)
+
+
+def unreadable(cause: BaseException | None) -> ApiError:
+    """Return the error for a body in which Python's json module fails with `cause`."""
+    reason = "a number has too many digits"
+    if isinstance(cause, UnicodeDecodeError):
+        reason = "it is not UTF-8"
+    if isinstance(cause, RecursionError):
+        reason = "it is nested too deeply"
+    return bad_request(f"the body is not JSON: {reason}", None, "invalid_json")
 
 
 def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
@@ -139,7 +158,9 @@ def from_server(error: SpecdecError, fields: Mapping[str, str]) -> ApiError:
 
 def _status_and_code(error: SpecdecError) -> tuple[HTTPStatus, str]:
     if error.error_type in _STATUSES:
-        return _STATUSES[error.error_type], error.error_type
+        # The gateway's own client is not the one that the error is for.
+        code = "invalid_request" if error.error_type == INVALID_REQUEST else error.error_type
+        return _STATUSES[error.error_type], code
     if error.error_type == WITHOUT_TYPE:
         is_missing = error.message.startswith(_UNKNOWN_MODEL)
         known = _TRITON_ERRORS.get("NOT_FOUND" if is_missing else error.status or "")
@@ -161,6 +182,11 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     if first["type"] == "extra_forbidden":
         param = ".".join(filter(None, (_path(first["loc"][:-1]), str(first["loc"][-1]))))
         return bad_request(f"unknown field {shown(param)}", param, "unknown_parameter")
+    if param is None and first["type"] == "string_unicode":
+        # A key with half of a surrogate pair, which no field has.
+        return bad_request(
+            f"unknown field {shown(first['input'])}", first["input"], "unknown_parameter"
+        )
     if param is None:
         return bad_request(
             "the body must be a JSON object, with Content-Type: application/json", None
@@ -168,7 +194,7 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     if first["type"] == "missing":
         return bad_request(f"{param} is missing", param, "missing_parameter")
     code = "unsupported" if first["type"] == "unsupported" else "invalid_value"
-    given, message = first["input"], f"{param}: {first['msg']}"
+    given, message = first["input"], f"{_cut(param)}: {first['msg']}"
     if isinstance(given, str | int | float):
         message += f"; given {shown(given)}"
     return bad_request(message, param, code)
@@ -188,4 +214,4 @@ def _path(location: Sequence[str | int]) -> str | None:
     return path or None
 
 
-_MEMBERS = {"str", "int", "float", "bool", "TextPart", "none"}
+_MEMBERS = {"str", "int", "float", "bool", "TextPart", "none", *PROMPT_KINDS}

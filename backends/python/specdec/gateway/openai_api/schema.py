@@ -6,32 +6,84 @@ that ask for nothing; others are refused by name.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+)
+from pydantic_core import PydanticCustomError, core_schema
 
 INT32 = Field(ge=-(2**31), le=2**31 - 1)
 Int32 = Annotated[int, INT32]
 Tokens = Annotated[list[Int32], Field(min_length=1)]
 
 
-def only(*allowed: object) -> AfterValidator:
-    """Return a validator for a field that may have these values, beside null."""
+@dataclass(frozen=True)
+class Only:
+    """Restricts a field to some values, beside null, in requests and in the OpenAPI page."""
 
-    def check(value: object) -> object:
-        if value is None or value in allowed:
+    allowed: tuple[object, ...]
+
+    def check(self, value: object) -> object:
+        """Return the value if it is allowed. Raises PydanticCustomError."""
+        if value is None or value in self.allowed:
             return value
-        texts = " or ".join(map(repr, allowed)) or "left out"
+        texts = " or ".join(map(repr, self.allowed)) or "left out"
         raise PydanticCustomError(
             "unsupported",
             "not supported; it must be {texts}",
             {"texts": texts},
         )
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"enum": [*self.allowed, None]}
 
 
+def only(*allowed: object) -> Only:
+    """Return the annotation of a field that may have these values, beside null."""
+    return Only(allowed)
+
+
+def _with_whole_characters(text: str) -> str:
+    """Return a text. Raises PydanticCustomError for half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError(
+            "invalid_text", "must not have half of a surrogate pair"
+        ) from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_with_whole_characters)]
+PROMPT_KINDS = ("text", "texts", "tokens", "token_lists")
+
+
+def _prompt_kind(prompt: object) -> str:
+    """Return which of PROMPT_KINDS a prompt is meant to be; errors are about that one."""
+    if not isinstance(prompt, list):
+        return "text"
+    if not prompt or isinstance(prompt[0], str):
+        return "texts"
+    return "token_lists" if isinstance(prompt[0], list) else "tokens"
+
+
+TokenId = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Unsupported = Annotated[Any, only()]
@@ -59,10 +111,10 @@ class TextPart(ApiObject):
     """A part of a message that is text."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
-Content = str | list[TextPart]
+Content = Text | list[TextPart]
 
 
 def joined(content: Content) -> str:
@@ -75,7 +127,7 @@ class Message(ApiObject):
 
     role: str = Field(min_length=1)
     content: Content
-    name: str | None = None
+    name: Text | None = None
     refusal: Unsupported = None
     audio: Unsupported = None
     function_call: Unsupported = None
@@ -93,17 +145,17 @@ class Prediction(ApiObject):
 class GenerationFields(ApiObject):
     """The fields that chats and completions have in common."""
 
-    model: str
+    model: Text
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = Field(None, ge=1)
+    n: Int32 | None = Field(None, ge=1)
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
-    stop: str | list[str] | None = None
+    stop: Text | list[Text] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[TokenId, float] | None = None
     user: str | None = Field(None, max_length=256)
 
     # vLLM's extras.
@@ -111,17 +163,17 @@ class GenerationFields(ApiObject):
     min_p: float | None = None
     repetition_penalty: float | None = None
     min_tokens: Int32 | None = None
-    bad_words: list[str] | None = None
+    bad_words: list[Text] | None = None
     stop_token_ids: list[Int32] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     return_token_ids: bool | None = None
 
     # Ours.
-    drafter: str | None = None
+    drafter: Text | None = None
     num_draft_tokens: Int32 | None = None
-    verification: str | None = None
-    task: str | None = None
+    verification: Text | None = None
+    task: Text | None = None
     deadline_ms: Int32 | None = None
 
 
@@ -163,7 +215,13 @@ class ChatRequest(GenerationFields):
 class CompletionRequest(GenerationFields):
     """The body of POST /v1/completions."""
 
-    prompt: str | list[str] | Tokens | list[Tokens]
+    prompt: Annotated[
+        Annotated[Text, Tag("text")]
+        | Annotated[list[Text], Tag("texts")]
+        | Annotated[Tokens, Tag("tokens")]
+        | Annotated[list[Tokens], Tag("token_lists")],
+        Discriminator(_prompt_kind),
+    ]
     max_tokens: Int32 | None = None
     echo: bool | None = None
     logprobs: Int32 | None = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from specdec.gateway.openai_api.errors import bad_request
 from specdec.gateway.settings import GatewayLimits
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -32,6 +34,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """Timer until the client has read what was sent."""
     _num_header_bytes: int | None = None
     """Bytes of the headers so far; None outside of headers."""
+    _num_unread_bytes = 0
+    """Bytes since the parser last found a part of a body: those of an extension or a trailer."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -51,12 +55,38 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._num_header_bytes is not None:
             self._num_header_bytes += len(data)
+        self._num_unread_bytes += len(data)
         super().data_received(data)
-        if self._num_header_bytes is None:
+        if self._num_unread_bytes > MAX_HEADER_BYTES:
+            self.transport.abort()
+        elif self._num_header_bytes is None:
             if self._is_idle():
                 self._wait_for_reading(self.limits.keep_alive_s)
         elif self._num_header_bytes > MAX_HEADER_BYTES:
             self.transport.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # A trailer comes after the body. No route reads it, and uvicorn would keep it.
+        if self._num_header_bytes is not None:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._num_unread_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_unread_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer data that is not HTTP in the form of all errors."""
+        body = json.dumps(bad_request(msg, None, "bad_request").body).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         if not self._is_idle():
@@ -71,6 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._num_header_bytes = None
+        self._num_unread_bytes = 0
         self._wait_for_reading(None)
         super().on_headers_complete()
 

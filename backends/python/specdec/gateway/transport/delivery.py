@@ -49,12 +49,20 @@ class EventStream(Response):
         self._events = events
         self._record = record
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events."""
+        # HTTP/1.0 has no chunks, so its clients get all events at once.
+        answer = self._send_whole(send) if scope["http_version"] == "1.0" else self._send(send)
         try:
-            await while_connected(self._send(send), receive, self._record)
+            await while_connected(answer, receive, self._record)
         finally:
             await self._events.aclose()
+
+    async def _send_whole(self, send: Send) -> None:
+        body = b"".join([each async for each in self._events])
+        headers = [*self.raw_headers, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

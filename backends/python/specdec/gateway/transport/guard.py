@@ -8,8 +8,9 @@ import anyio
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from specdec.errors import shown
 from specdec.gateway.metrics import GatewayMetrics
-from specdec.gateway.openai_api.errors import RETRY_S, ApiError, unavailable
+from specdec.gateway.openai_api.errors import RETRY_S, ApiError, bad_request, unavailable
 from specdec.gateway.settings import GatewayLimits
 from specdec.gateway.transport.access import NO_CLIENT, RequestRecord, new_record, write_record
 from specdec.gateway.transport.asgi import (
@@ -102,6 +103,10 @@ class Guard:
 
         Raises ApiError if the body is too long or comes too slowly.
         """
+        if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
+            raise bad_request(
+                f"Content-Encoding {shown(encoding)} is not supported", None, "unsupported"
+            )
         limit = self._limits.max_body_bytes
         body, size = bytearray(), 0
         try:

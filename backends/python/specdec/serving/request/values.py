@@ -153,7 +153,7 @@ class Reader:
         """Return sorted pairs (token, bias) from a JSON object of both, as in OpenAI's API."""
         try:
             parsed = json.loads(self.text("logit_bias", "", MAX_BIAS_BYTES * vocab_size) or "{}")
-            pairs = [(int(token), float(bias)) for token, bias in parsed.items()]
+            pairs = [(_token_of(key), float(bias)) for key, bias in parsed.items()]
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise InvalidRequestError(
                 "logit_bias must be a JSON object of token ids and numbers"
@@ -199,3 +199,11 @@ class Reader:
             return bytes(value).decode()
         except UnicodeDecodeError:
             raise InvalidRequestError(f"{name} must be UTF-8 text") from None
+
+
+def _token_of(key: str) -> int:
+    """Return the token that a key names. Raises ValueError for another spelling of a number."""
+    token = int(key)
+    if str(token) != key:
+        raise ValueError(key)
+    return token

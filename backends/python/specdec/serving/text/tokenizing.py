@@ -114,11 +114,12 @@ class Tokenizer:
         if request.input_ids is not None:
             return np.asarray(request.input_ids, dtype=np.int32)
         if request.messages is not None:
-            ids = self._chats(*_turn_of(request)).ids(request.messages)
+            ids, name = self._chats(*_turn_of(request)).ids(request.messages), "messages"
         else:
             ids = encode(self._backend, request.text_input or "", adds_special=True).ids
+            name = "text_input"
         if not ids:
-            raise InvalidRequestError("the prompt has 0 tokens; at least 1 is needed")
+            raise InvalidRequestError(f"{name} has 0 tokens; at least 1 is needed")
         return np.asarray(ids, dtype=np.int32)
 
     def prompt_text(self, request: GenerationRequest) -> str:
