@@ -51,7 +51,7 @@ class TimedAnswer:
 
 
 class StreamingClient(Protocol):
-    """A client of either door."""
+    """A client that streams answers, over gRPC or through the gateway."""
 
     def stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
         """Yield the answer chunk by chunk; closing the generator hangs up."""

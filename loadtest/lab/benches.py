@@ -27,9 +27,9 @@ BENCHES = {
     "classify": Bench("lab.controller.classify", "how often the rules find the task of a request"),
     "control": Bench("lab.controller.control", "the controller against fixed choices, live"),
     "counters": Bench("lab.exactness.counters", "the server's counters against clients' counts"),
-    "doors": Bench("lab.gateway.same", "chats through the gateway, through KServe, by the target"),
     "exact": Bench("lab.exactness.exact", "answers with each drafter against the target's own"),
     "gateway": Bench("lab.gateway.cost", "what the gateway costs beside direct gRPC"),
+    "gateway_exact": Bench("lab.gateway.exact", "answers through the gateway against KServe's"),
     "inside": Bench("lab.peers.inside", "our drafters inside vLLM, beside vLLM's own server"),
     "peers": Bench("lab.peers.peers", "other engines on the same weights and prompts"),
     "ramp": Bench("lab.load.ramp", "speculation on and off while the load of one server grows"),
@@ -73,5 +73,5 @@ def _stop(*_: object) -> None:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<11} {each.summary}" for name, each in BENCHES.items()]
+    lines = [f"  {name:<13} {each.summary}" for name, each in BENCHES.items()]
     return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

@@ -2,8 +2,8 @@
 
 On one server, passes of streams through the gateway and over gRPC alternate, with `auto`. The two
 passes of a pair ask the same prompts in the same order, salted so that no cached prefix helps. The
-processor time is that of the gateway's process. A chunk is what one response of the server makes of
-events.
+processor time is that of the gateway's process. A chunk is one response of the server that has
+tokens; the gateway sends it as one or more events.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ GRPC, GATEWAY = "gRPC", "gateway"
 
 
 @dataclass(frozen=True, slots=True)
-class DoorPass:
-    """A pass through one door."""
+class ClientPass:
+    """A pass of one client."""
 
-    door: str
+    client: str
+    """GRPC or GATEWAY."""
     streams: Pass
     gateway_cpu_s: float
     """Processor time of the gateway in the pass, its warm-up included."""
@@ -80,52 +81,52 @@ def main(argv: list[str]) -> int:
     """Measure and report; return 0."""
     arguments = _parser().parse_args(argv)
     repository, order, numbers = arguments.model_repository, random.Random(1), itertools.count()
-    found: list[DoorPass] = []
+    found: list[ClientPass] = []
     with (
         TritonServer(repository, has_openai=True) as server,
         GrpcClient(server.grpc_url, timeout_s=120.0) as direct,
         OpenAiClient(server.openai_url, timeout_s=120.0) as through,
     ):
         gateway = _gateway_of(server)
-        doors = {GRPC: CountingClient(direct), GATEWAY: CountingClient(through)}
+        clients = {GRPC: CountingClient(direct), GATEWAY: CountingClient(through)}
         streams = {
-            door: Streams(client, arguments.max_tokens, arguments.warm_up, arguments.seconds)
-            for door, client in doors.items()
+            name: Streams(client, arguments.max_tokens, arguments.warm_up, arguments.seconds)
+            for name, client in clients.items()
         }
         streams[GRPC].learn(
             salted_prompts(arguments.per_task, repository, next(numbers), 0), arguments.learning
         )
         for num_streams in arguments.streams:
             for number, seed in zip(range(arguments.passes), numbers, strict=False):
-                for turn, door in enumerate(order.sample((GRPC, GATEWAY), 2)):
+                for turn, name in enumerate(order.sample((GRPC, GATEWAY), 2)):
                     prompts = salted_prompts(arguments.per_task, repository, seed, turn)
-                    before_s, before = _cpu_s(gateway), doors[door].num_chunks
-                    done = streams[door].run(num_streams, number, AUTO, prompts)
+                    before_s, before = _cpu_s(gateway), clients[name].num_chunks
+                    done = streams[name].run(num_streams, number, AUTO, prompts)
                     spent_s = _cpu_s(gateway) - before_s
-                    found.append(DoorPass(door, done, spent_s, doors[door].num_chunks - before))
+                    found.append(ClientPass(name, done, spent_s, clients[name].num_chunks - before))
                 progress(f"{num_streams} streams, {number + 1}/{arguments.passes}   ")
     print(file=sys.stderr)
     costs = [_cost(found, each) for each in arguments.streams]
     return finish(arguments, argv, {"loads": costs}, _table(costs), raw=found)
 
 
-def _cost(found: Sequence[DoorPass], num_streams: int) -> Cost:
+def _cost(found: Sequence[ClientPass], num_streams: int) -> Cost:
     own = [each for each in found if each.streams.num_streams == num_streams]
-    passes = {door: [each for each in own if each.door == door] for door in (GRPC, GATEWAY)}
+    passes = {name: [each for each in own if each.client == name] for name in (GRPC, GATEWAY)}
     timed = {
-        door: {
+        name: {
             str(each.streams.number): Timed(each.streams.num_tokens, each.streams.seconds)
-            for each in of_door
+            for each in own_passes
         }
-        for door, of_door in passes.items()
+        for name, own_passes in passes.items()
     }
     speeds = {
-        door: statistics.median(each.streams.tokens_per_s for each in of_door)
-        for door, of_door in passes.items()
+        name: statistics.median(each.streams.tokens_per_s for each in own_passes)
+        for name, own_passes in passes.items()
     }
     firsts_s = {
-        door: statistics.median(each.streams.median_first_s for each in of_door)
-        for door, of_door in passes.items()
+        name: statistics.median(each.streams.median_first_s for each in own_passes)
+        for name, own_passes in passes.items()
     }
     spent_s = sum(each.gateway_cpu_s for each in passes[GATEWAY])
     return Cost(
@@ -171,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("gateway", __doc__)
     add_numbers(parser, "--streams", (1, 16), "requests in flight")
     parser.add_argument(
-        "--passes", type=positive, default=8, help="through each door, by number of streams"
+        "--passes", type=positive, default=8, help="of each client, by number of streams"
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
     parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")

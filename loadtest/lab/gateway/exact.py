@@ -1,4 +1,4 @@
-"""`specdec bench doors`: the same chats through the gateway, through KServe, and by the target.
+"""`specdec bench gateway_exact`: the same chats through the gateway, over KServe, by the target.
 
 Each chat is asked with each drafter: over gRPC, and through the gateway both streamed and in one
 body. The tokens of all must be those of the model `target` alone, the texts equal, and the numbers
@@ -18,6 +18,7 @@ from typing import Any
 import urllib3
 
 from specdec.clients import GenerationRequest, GenerationResult, GrpcClient, OpenAiClient
+from specdec.clients.errors import SpecdecError
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit import options
@@ -39,7 +40,7 @@ class Answered:
 
     prompt_id: str
     arm: str
-    door: str
+    way: str
     has_tokens: bool
     """Whether its tokens are the target's."""
     has_text: bool
@@ -52,11 +53,11 @@ class Answered:
         return self.has_tokens and self.has_text and self.has_usage
 
     def __str__(self) -> str:
-        return f"prompt {self.prompt_id}, {self.arm}, {self.door}: another answer"
+        return f"prompt {self.prompt_id}, {self.arm}, {self.way}: another answer"
 
 
 @dataclass(frozen=True, slots=True)
-class _Doors:
+class _Clients:
     """The clients of one server."""
 
     server: TritonServer
@@ -65,7 +66,7 @@ class _Doors:
     pool: urllib3.PoolManager
 
     def ask(self, prompt: Prompt, arm: Arm, max_tokens: int) -> Iterator[tuple[str, _Answer]]:
-        """Yield each door with its answer to a chat. Raises SpecdecError if a request fails."""
+        """Yield each way with its answer to a chat. Raises SpecdecError if a request fails."""
         request = GenerationRequest(
             messages=[{"role": "user", "content": prompt.turns[0]}],
             max_tokens=max_tokens,
@@ -83,6 +84,8 @@ class _Doors:
         }
         url = f"{self.server.openai_url}/v1/chat/completions"
         answer = self.pool.request("POST", url, json=body)
+        if answer.status != 200:
+            raise SpecdecError(answer.data.decode(errors="replace"), error_type="gateway")
         yield WHOLE, _of_body(json.loads(answer.data))
 
 
@@ -123,16 +126,16 @@ def main(argv: list[str]) -> int:
         GrpcClient(server.grpc_url) as kserve,
         OpenAiClient(server.openai_url) as streamed,
     ):
-        doors = _Doors(server, kserve, streamed, urllib3.PoolManager(maxsize=64))
+        clients = _Clients(server, kserve, streamed, urllib3.PoolManager(maxsize=64))
 
         def compare(pair: tuple[Prompt, TokenPrompt]) -> list[Answered]:
             with closing(DirectTarget(server.grpc_url)) as target:
                 wanted = target.generate(pair[1], settings).tokens
-            return list(_compare(doors, pair, arms, arguments.max_tokens, wanted))
+            return list(_compare(clients, pair, arms, arguments.max_tokens, wanted))
 
         pairs = list(zip(prompts, tokens, strict=True))
         found = find_at_once(compare, pairs, arguments.concurrency)
-        doors.pool.clear()
+        clients.pool.clear()
     wrong = [each for each in found if not each.is_right]
     rows = _rows(found)
     facts = {"num_prompts": len(prompts), "arms": rows, "wrong": wrong}
@@ -142,7 +145,7 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(
-    doors: _Doors,
+    clients: _Clients,
     pair: tuple[Prompt, TokenPrompt],
     arms: Sequence[Arm],
     max_tokens: int,
@@ -151,13 +154,13 @@ def _compare(
     prompt, tokens = pair
     text: str | None = None
     for arm in arms:
-        for door, answer in doors.ask(prompt, arm, max_tokens):
+        for way, answer in clients.ask(prompt, arm, max_tokens):
             text = answer.text if text is None else text
             usage = (answer.num_prompt, answer.num_answer)
             yield Answered(
                 prompt.prompt_id,
                 str(arm),
-                door,
+                way,
                 answer.tokens == wanted,
                 answer.text == text,
                 usage == (len(tokens.token_ids), len(wanted)),
@@ -165,16 +168,16 @@ def _compare(
 
 
 def _rows(found: Sequence[Answered]) -> list[dict[str, Any]]:
-    """Return the numbers of right answers by arm and door."""
-    keys = dict.fromkeys((each.arm, each.door) for each in found)
+    """Return the numbers of right answers by arm and way."""
+    keys = dict.fromkeys((each.arm, each.way) for each in found)
     rows = []
-    for arm, door in keys:
-        own = [each for each in found if (each.arm, each.door) == (arm, door)]
+    for arm, way in keys:
+        own = [each for each in found if (each.arm, each.way) == (arm, way)]
         numbers = {
             name: sum(getattr(each, name) for each in own)
             for name in ("has_tokens", "has_text", "has_usage")
         }
-        rows.append({"arm": arm, "door": door, "num_answers": len(own), **numbers})
+        rows.append({"arm": arm, "way": way, "num_answers": len(own), **numbers})
     return rows
 
 
@@ -182,7 +185,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return table_of(
         {
             "drafter": lambda row: row["arm"],
-            "door": lambda row: row["door"],
+            "way": lambda row: row["way"],
             "answers": lambda row: str(row["num_answers"]),
             "the target's tokens": lambda row: str(row["has_tokens"]),
             "equal text": lambda row: str(row["has_text"]),
@@ -193,7 +196,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = options.bench_parser("doors", __doc__)
+    parser = options.bench_parser("gateway_exact", __doc__)
     parser.add_argument(
         "--prompts",
         type=options.read_prompts,
