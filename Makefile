@@ -23,7 +23,7 @@ MINUTES ?= 8
 .PHONY: help setup demo test test-gpu test-vllm interop load-generators gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 # Packages are installed again only when the lock or pyproject.toml has changed; the weights command
 # compares hashes itself, so weights that were deleted or outdated are filled again.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _STRUCT_CODES = {"BOOL": "?", "INT32": "i", "UINT64": "Q", "FP32": "f"}
 _BROKEN = ("connect", "socket", "recvmsg", "broken pipe", "goaway", "keepalive")
-"""Words by which gRPC tells that a connection broke or was not made. The code is UNAVAILABLE, as
-for errors of Triton."""
+"""Words in gRPC's message for a connection that broke or was not made. Triton's own errors have the
+code UNAVAILABLE too."""
 _TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTED"}
 
 

@@ -45,7 +45,7 @@ ORDER = (
 other."""
 
 TORCH_ENGINE_ORDER = (
-    ("config", "occupancy"),
+    ("config",),
     ("layers",),
     ("sampler",),
     ("task",),

@@ -2,7 +2,7 @@
 
     python -m tests.interop.fuzz --cases 5000
 
-It promises for every case: an answer within 60 s, no status from 500 on but 503, `Retry-After` with
+It checks for every case: an answer within 60 s, no status from 500 on but 503, `Retry-After` with
 429 and 503, and errors in OpenAI's form. A request that breaks the page's rules is refused, and one
 that keeps all rules (`fuzz_page`) is answered 200. At the end no request runs, and gateway and
 server are the same processes as before. The exit status is 1 if a promise is broken.
@@ -27,6 +27,7 @@ import urllib3
 
 from specdec.health.processes import all_processes
 from specdec.launch.triton_server import TritonServer
+from specdec.metrics_page import samples_on
 from tests.interop.environments import environment
 from tests.interop.fuzz_page import narrowed
 
@@ -170,16 +171,15 @@ def _faults_at_the_end(server: TritonServer, before: set[tuple[int, int]], log: 
 
 def _gauge(url: str, name: str) -> float:
     """Return the sum of a metric over all labels."""
-    lines = urllib3.request("GET", url).data.decode().splitlines()
-    values = [float(each.rpartition(" ")[2]) for each in lines if each.startswith(name)]
+    page = urllib3.request("GET", url).data.decode()
+    values = [each.value for each in samples_on(page) if each.name == name]
     assert values, f"{url} has no {name}"
     return sum(values)
 
 
 def _tell(line: str) -> None:
     """Print a line at once, because Schemathesis prints to the same place."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    print(line, flush=True)
 
 
 def _summary(cases: list[dict[str, Any]]) -> Iterator[str]:

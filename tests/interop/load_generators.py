@@ -177,10 +177,9 @@ def main(names: Sequence[str]) -> int:
             if names and generator.name not in names:
                 continue
             runs.append(run(generator, server))
-            sys.stdout.write(f"{generator.name}: {runs[-1].result}\n")
-            sys.stdout.flush()
+            print(f"{generator.name}: {runs[-1].result}", flush=True)
     table = table_of(runs)
-    sys.stdout.write(f"{table}\n")
+    print(table)
     if not names:
         write(table)
     return 1 if any(each.faults for each in runs) else 0

@@ -70,8 +70,9 @@ async def ask_chat(
     except asyncio.TimeoutError:
         answer.error_type = TIMED_OUT
     except (aiohttp.ClientError, OSError) as error:
-        if not answer.is_complete:
-            answer.error_type, answer.detail = answer.error_type or CLOSED, str(error)
+        # Even after its last token, a stream without [DONE] is broken.
+        answer.is_complete = False
+        answer.error_type, answer.detail = answer.error_type or CLOSED, str(error)
     answer.last_s = time.monotonic()
     started.set()
     return answer

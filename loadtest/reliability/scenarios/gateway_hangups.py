@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.reliability.kit.asking import WHOLE
 from specdec.loadtest.reliability.kit.gateway_answers import CHATS, ask_chat, chat, session
@@ -108,14 +106,18 @@ async def _ask_all(server: TritonServer, num_requests: int) -> Result:
 
 
 async def _hang_up(url: str, body: dict[str, Any], wait_s: float) -> bool:
-    """Close the connection `wait_s` after the request; return False if the answer had ended."""
+    """Close the connection `wait_s` after the request; return False if the answer had ended.
+
+    Raises aiohttp.ClientError if the gateway refuses the request or breaks the connection.
+    """
 
     async def read_all() -> None:
         async with own.post(url + CHATS, json=body) as response:
+            response.raise_for_status()
             await response.read()
 
     async with session() as own:
-        with suppress(asyncio.TimeoutError, aiohttp.ClientError):
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(read_all(), wait_s)
             return False
     return True

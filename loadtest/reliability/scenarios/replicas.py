@@ -1,4 +1,4 @@
-"""Two servers behind HAProxy, under load: one dies and comes back, then one is drained."""
+"""Two servers behind HAProxy, under load: one dies and comes back, one is drained, one is gone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import psutil
 
 from specdec.clients.errors import CONNECTION_FAILED
 from specdec.launch.triton_server import TritonServer
@@ -33,6 +34,10 @@ READY_S = 120.0
 DRAIN_S = 60.0
 BROKEN = frozenset({CLOSED, CONNECTION_FAILED, "engine_failed"})
 """Outcomes of an answer that had begun on a server that then died."""
+NO_REPLICA = "no_replica"
+"""Code of the proxy's own error."""
+BACK_OFF_S = 0.2
+"""Seconds that a client waits after a failure."""
 SEEN_S = 1.0
 """Seconds in which the servers' gauges and the gateway's copy of them are up to date."""
 TEXTS = [f"Count {number}: one, two, three," for number in range(NUM_CLIENTS)]
@@ -51,7 +56,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
             yield asyncio.run(_count(url, (first, second)))
             yield asyncio.run(_kill(url, (first, second)))
             yield asyncio.run(_drain(url, (first, second)))
-            second.stop()
+            yield asyncio.run(_end_last(url, second))
             yield asyncio.run(_without_any(url))
 
 
@@ -121,6 +126,24 @@ async def _drain(url: str, servers: Pair) -> Row:
     )
 
 
+async def _end_last(url: str, server: TritonServer) -> Row:
+    """Kill all processes of the only server that is left, the gateway and the supervisor too."""
+    async with _load(url) as outcomes:
+        await asyncio.sleep(BEFORE_S)
+        supervisor = psutil.Process(server.pid).parent()
+        assert supervisor is not None
+        for each in (supervisor, *supervisor.children(recursive=True)):
+            each.kill()
+        await asyncio.sleep(1.0)
+    found = Counter(each.outcome for each in outcomes)
+    return Row(
+        "all processes of the last server are killed under load",
+        counted(found.elements()),
+        f"the {NUM_CLIENTS} streams break off, and the proxy refuses further ones",
+        0 < found[CLOSED] <= NUM_CLIENTS and set(found) == {WHOLE, CLOSED, NO_REPLICA},
+    )
+
+
 async def _without_any(url: str) -> Row:
     """Ask when no server is left."""
     async with session() as own, own.post(url + CHATS, json=chat(TEXTS[0], 1)) as response:
@@ -130,7 +153,7 @@ async def _without_any(url: str) -> Row:
         "no server is left",
         f"status {response.status}, code {error['code']}, Retry-After {retry}",
         "status 503 with a code and Retry-After",
-        response.status == 503 and bool(retry),
+        response.status == 503 and error["code"] == NO_REPLICA and bool(retry),
     )
 
 
@@ -147,6 +170,7 @@ async def _load(url: str) -> AsyncIterator[list[Answer]]:
             if answer.outcome == WHOLE and answer.token_ids != expected[text]:
                 answer.is_complete, answer.error_type = False, "other tokens"
             answers.append(answer)
+            await asyncio.sleep(0.0 if answer.outcome == WHOLE else BACK_OFF_S)
 
     async with session() as own:
         for text in TEXTS:

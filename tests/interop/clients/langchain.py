@@ -100,9 +100,11 @@ def stop_and_several_answers(expected):
 
 @check
 def extra_body(expected):
-    """Name a drafter."""
+    """Name a drafter; one that does not exist is refused, so the field arrives."""
     model = chat_model(expected, extra_body={"drafter": "lookup"})
     equal(model.invoke(expected.question).content, expected.chat.text)
+    wrong = chat_model(expected, extra_body={"drafter": "missing"})
+    raised(openai.BadRequestError, lambda: wrong.invoke(expected.question))
 
 
 @check

@@ -109,6 +109,8 @@ def prefix_hosted_vllm(expected):
     """Use the prefix `hosted_vllm/`, which passes vLLM's extra fields on."""
     found = litellm.completion(**given(expected, model="hosted_vllm/specdec", top_k=1))
     equal(found.choices[0].message.content, expected.chat.text)
+    wrong = given(expected, model="hosted_vllm/specdec", top_k=-2)
+    raised(litellm.BadRequestError, lambda: litellm.completion(**wrong))
 
 
 @check
@@ -126,9 +128,11 @@ def logprobs_stop_and_several_answers(expected):
 
 @check
 def extra_body(expected):
-    """Name a drafter."""
+    """Name a drafter; one that does not exist is refused, so the field arrives."""
     found = litellm.completion(**given(expected, extra_body={"drafter": "lookup"}))
     equal(found.choices[0].message.content, expected.chat.text)
+    wrong = given(expected, extra_body={"drafter": "missing"})
+    raised(litellm.BadRequestError, lambda: litellm.completion(**wrong))
 
 
 @check

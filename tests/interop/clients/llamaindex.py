@@ -102,17 +102,19 @@ def logprobs(expected):
 
 @check
 def additional_kwargs(expected):
-    """Give a seed and one of our own fields."""
+    """Give a seed and one of our own fields; a drafter that does not exist is refused."""
     more = {"seed": 4, "extra_body": {"drafter": "none"}}
     found = model(expected, additional_kwargs=more).chat(messages(expected))
     equal(found.message.content, expected.chat.text)
+    wrong = model(expected, additional_kwargs={"extra_body": {"drafter": "missing"}})
+    raised(openai.BadRequestError, lambda: wrong.chat(messages(expected)))
 
 
 @check
 def errors(expected):
     """Get the classes of the package `openai`."""
     asked = messages(expected)
-    raised(openai.BadRequestError, lambda: model(expected, temperature=2, n=99).chat(asked, n=99))
+    raised(openai.BadRequestError, lambda: model(expected, temperature=11).chat(asked))
     raised(openai.NotFoundError, lambda: model(expected, model="other").chat(asked))
     wrong = model(expected, api_key="wrong")
     raised(openai.AuthenticationError, lambda: wrong.chat(asked))

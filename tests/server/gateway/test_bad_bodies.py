@@ -209,6 +209,8 @@ def answer_to(gateway, *parts):
         with http.client.HTTPResponse(connection, method=method) as answer:
             try:
                 answer.begin()
+            except TimeoutError:
+                raise  # a gateway that neither answers nor closes
             except (OSError, http.client.RemoteDisconnected):
                 return CLOSED, {}, b""
             return answer.status, answer.headers, answer.read()

@@ -23,6 +23,7 @@ def test_options_become_settings():
         (["--send-s", "0"], "send_s must be above 0"),
         (["--health-url", "host:1"], "health URL must be http://"),
         (["--metrics-url", "host:1"], "metrics URL must be http://"),
+        (["--metrics-url", "http://host:x"], "metrics URL must be http://"),
         (["--address", "192.0.2.1"], "cannot listen on 192.0.2.1"),
     ],
 )

@@ -2,10 +2,11 @@
 
 import http.server
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from specdec.gateway.server_metrics import load_page
 from tests.unit.gateway.conftest import greeting, running
+from tests.waiting import wait_for
 
 PAGE = """\
 # HELP specdec_inflight_requests Requests in flight
@@ -79,9 +80,12 @@ def test_a_proxy_finds_the_load_on_the_port_that_takes_requests():
         assert b"specdec_gateway_running_requests" in page
 
 
-def test_a_server_that_cannot_be_asked_has_no_load():
+def test_a_server_that_no_longer_answers_has_no_load():
     """Its values are left out, rather than old ones shown."""
-    with running(greeting, metrics_url="http://127.0.0.1:9/metrics") as gateway:
-        page = gateway.ask("/metrics")
-        assert page.status == 200
-        assert values(page.body) == {}
+    with page_at(PAGE) as url:
+        gateway = ExitStack()
+        own = gateway.enter_context(running(greeting, metrics_url=url))
+        assert values(own.ask("/metrics").body)
+    with gateway:
+        wait_for(lambda: values(own.ask("/metrics").body) == {})
+        assert own.ask("/metrics").status == 200

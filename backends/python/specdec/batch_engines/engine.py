@@ -20,10 +20,10 @@ from specdec.batch_engines.reports import Reports
 from specdec.engines.wire.engine_call import EngineCall
 from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
 from specdec.health.board import Heartbeat, State
+from specdec.health.occupancy import Occupancy
 from specdec.round_records import Rounds
 from specdec.settings.batch_engine import BatchEngineSettings
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.task import Receiver, Task, fit
 
 STOP_S = 15.0

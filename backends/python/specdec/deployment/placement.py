@@ -13,8 +13,8 @@ from specdec.engines.calls import EngineCalls
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.health.board import BoardHeartbeat
+from specdec.health.occupancy import Occupancy, OccupancyWatch
 from specdec.settings.parameters import ENGINE_SEPARATOR, read_parameters
-from specdec.torch_engine.occupancy import Occupancy, OccupancyWatch
 
 if TYPE_CHECKING:
     from specdec.torch_engine.engine import TorchEngine
@@ -85,9 +85,9 @@ class PlacedEngines:
         return version / CHECKPOINT, version / HEAD
 
     def watch(self, show: Callable[[str, Occupancy], object]) -> list[OccupancyWatch]:
-        """Pass on how full each engine in this process is, with its name, until a watch is closed.
+        """Start a watch for each engine in this process; it calls `show` with name and occupancy.
 
-        Engines that are models of their own show it themselves.
+        An engine that is a Triton model of its own has gauges of its own.
         """
         return [
             OccupancyWatch(engine.occupancy, partial(show, name))

@@ -18,7 +18,7 @@ from specdec.engines.wire.engine_call import EngineCall, parse_call
 from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
 from specdec.health.board import BoardHeartbeat, Heartbeat
-from specdec.torch_engine.occupancy import Occupancy, OccupancyWatch
+from specdec.health.occupancy import Occupancy, OccupancyWatch
 from specdec.torch_engine.task import Receiver, TaskOutput
 from specdec.triton_backend.log import log_unexpected
 from specdec.triton_backend.outbox import Outbox

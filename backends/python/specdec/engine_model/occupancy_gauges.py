@@ -1,7 +1,7 @@
-"""Show how full an engine is on Triton's metrics page, for whoever spreads requests over servers.
+"""Show on Triton's metrics page how full an engine is, for proxies that spread requests.
 
-The meaning of the gauges is that of the model-server protocol of Kubernetes' Gateway API Inference
-Extension: https://github.com/kubernetes-sigs/gateway-api-inference-extension, proposal 003.
+The gauges mean what the model-server protocol of Kubernetes' Gateway API Inference Extension
+defines: https://github.com/kubernetes-sigs/gateway-api-inference-extension, proposal 003.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.torch_engine.occupancy import USAGE_HELP, WAITING_HELP, Occupancy
+from specdec.health.occupancy import USAGE_HELP, WAITING_HELP, Occupancy
 
 _HELPS = {"specdec_waiting_requests": WAITING_HELP, "specdec_kv_cache_usage": USAGE_HELP}
 """The help text of each gauge, by its name."""

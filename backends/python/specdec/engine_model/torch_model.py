@@ -9,10 +9,10 @@ from typing import Any
 from specdec.engine_model.engine_model import EngineModel
 from specdec.engines.wire.engine_call import EngineCall
 from specdec.health.board import Heartbeat
+from specdec.health.occupancy import Occupancy
 from specdec.settings.parameters import read_parameters
 from specdec.settings.torch_engine import EngineModelSettings
 from specdec.torch_engine.engine import TorchEngine
-from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.task import Receiver
 
 

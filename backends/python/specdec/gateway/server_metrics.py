@@ -54,7 +54,7 @@ class ServerMetrics:
 
 
 def load_page(page: str) -> bytes:
-    """Return the load that a metrics page of tritonserver tells, as a page of its own.
+    """Return the three metrics of the load as a page, computed from tritonserver's page.
 
     Requests are summed up over all models. The use of KV cache is that of the fullest engine.
     """

@@ -81,8 +81,7 @@ class GatewaySettings:
         if not self.models:
             raise ConfigurationError("at least one model must be named")
         for name, given in (("health", self.health_url), ("metrics", self.metrics_url)):
-            url = urlsplit(given)
-            if given and not (url.scheme == "http" and url.hostname):
+            if given and not _is_http(given):
                 raise ConfigurationError(f"{name} URL must be http://…; given {given!r}")
         if self.num_workers < 1:
             raise ConfigurationError(f"workers must be at least 1; given {self.num_workers}")
@@ -92,3 +91,12 @@ class GatewaySettings:
     @property
     def has_tls(self) -> bool:
         return self.certificate_file is not None
+
+
+def _is_http(text: str) -> bool:
+    """Return whether a text is a URL of plain HTTP."""
+    try:
+        url = urlsplit(text)
+        return url.scheme == "http" and bool(url.hostname) and url.port != 0
+    except ValueError:  # The port is no number.
+        return False

@@ -17,6 +17,7 @@ from specdec.deployment.placement import PlacedEngines
 from specdec.deployment.served_weights import ServedWeights
 from specdec.health.assessment import hang_limit_s
 from specdec.health.board import BoardHeartbeat, Role, State, board_directory
+from specdec.health.occupancy import Occupancy
 from specdec.round_records import DraftingReport
 from specdec.serving.admission.admission import Admission
 from specdec.serving.admission.in_flight import RequestsInFlight
@@ -41,7 +42,6 @@ from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile
 from specdec.steering.tasks import TaskReport
-from specdec.torch_engine.occupancy import Occupancy
 from specdec.triton_backend.log import inform, warn
 from specdec.triton_backend.outbox import Outbox
 
@@ -154,14 +154,16 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     watch = _server_watch(settings, requests, heartbeat, partial(_flush, outbox, loaded))
     threads = ThreadPoolExecutor(settings.admission.inflight_limit, thread_name_prefix="request")
     prompt_log_end = () if loaded.prompt_log is None else (loaded.prompt_log.close,)
+    admission = Admission(inputs, _limits(settings, tokenizer), watch, requests, tracing)
+    responder = Responder(requests, metrics, outbox)
     occupancy = engines.watch(partial(_show_occupancy, metrics))
     return Parts(
-        admission=Admission(inputs, _limits(settings, tokenizer), watch, requests, tracing),
+        admission=admission,
         requests=requests,
         threads=threads,
         jobs=jobs,
         answerer=answerer,
-        responder=Responder(requests, metrics, outbox),
+        responder=responder,
         drafters=drafters,
         plane=plane,
         closing=(

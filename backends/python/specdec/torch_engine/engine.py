@@ -19,10 +19,10 @@ import torch
 
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
 from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
+from specdec.health.occupancy import Occupancy, PeakOccupancy
 from specdec.torch_engine.banned_texts import BannedTexts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.occupancy import Occupancy, PeakOccupancy
 from specdec.torch_engine.scheduling.failures import failure_of, send_last
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.tree import add_tree

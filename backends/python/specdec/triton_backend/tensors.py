@@ -41,7 +41,7 @@ def texts_of(request: Any) -> tuple[str, str]:
         ) from None
 
 
-WITHOUT_BATCH = "text_output"
+OUTPUT_WITHOUT_BATCH = "text_output"
 """The output that has no batch dimension.
 
 NVIDIA's model `postprocessing` (triton-inference-server/tensorrtllm_backend) gives it none either,
@@ -52,7 +52,7 @@ and clients such as LlamaIndex's and LangChain's take its element [0] as the tex
 def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
     """Return an InferenceResponse with `outputs`, all but one with a batch dimension of 1 added."""
     tensors = [
-        pb_utils.Tensor(name, array if name == WITHOUT_BATCH else array[None])
+        pb_utils.Tensor(name, array if name == OUTPUT_WITHOUT_BATCH else array[None])
         for name, array in outputs.items()
     ]
     return pb_utils.InferenceResponse(output_tensors=tensors)

@@ -19,10 +19,10 @@ from specdec.batch_engines.vllm.occupancy import occupancy_logger
 from specdec.batch_engines.vllm.process import prepared_vllm
 from specdec.batch_engines.vllm.sampling import sampling_arguments
 from specdec.health.board import NO_HEARTBEAT, Heartbeat
+from specdec.health.occupancy import Occupancy, PeakOccupancy
 from specdec.round_records import UnreadRounds
 from specdec.settings.parameters import read_parameters
 from specdec.settings.vllm_engine import VllmModelSettings
-from specdec.torch_engine.occupancy import Occupancy, PeakOccupancy
 from specdec.torch_engine.task import Task
 
 logger = logging.getLogger("vllm.specdec")
@@ -92,7 +92,7 @@ class VllmEngine(BatchEngine):
         }
         self._llm = vllm.AsyncLLMEngine.from_engine_args(
             vllm.AsyncEngineArgs(**arguments),
-            stat_loggers=[occupancy_logger(vllm, self._peaks)],
+            stat_loggers=[occupancy_logger(self._peaks)],
         )
         if settings.max_draft_len:
             addresses = self._reports.address, self._relay.address if self._relay else ""

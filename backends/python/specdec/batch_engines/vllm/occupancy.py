@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from specdec.torch_engine.occupancy import Occupancy, PeakOccupancy
+from specdec.health.occupancy import Occupancy, PeakOccupancy
 
 
-def occupancy_logger(vllm: Any, peaks: PeakOccupancy) -> type:
-    """Return a logger class of vLLM's whose instances note in `peaks` how full each step is.
+def occupancy_logger(peaks: PeakOccupancy) -> type:
+    """Return the class of a vLLM logger that notes in `peaks` how full each step is.
 
-    It is a subclass of vLLM's Prometheus logger, because vLLM adds that one to any others, and
-    updates dozens of metrics in it at each step.
+    vLLM adds its Prometheus logger, which updates dozens of metrics at each step, unless a given
+    logger is a subclass of it.
     """
+    from vllm.v1.metrics.loggers import PrometheusStatLogger  # noqa: PLC0415 - vLLM is prepared
 
-    class OccupancyLogger(vllm.v1.metrics.loggers.PrometheusStatLogger):  # type: ignore[misc]
+    class OccupancyLogger(PrometheusStatLogger):  # type: ignore[misc]
         """The only logger of a vLLM engine of ours."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
@@ -23,7 +24,9 @@ def occupancy_logger(vllm: Any, peaks: PeakOccupancy) -> type:
         def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
             """Take the statistics of one step; None in a step without the scheduler."""
             if scheduler_stats is not None:
+                # Newer versions count requests that are held back apart from the others.
                 num_waiting = scheduler_stats.num_waiting_reqs
+                num_waiting += getattr(scheduler_stats, "num_skipped_waiting_reqs", 0)
                 peaks.note(Occupancy(num_waiting, scheduler_stats.kv_cache_usage))
 
         def log(self, *_: Any, **__: Any) -> None:

@@ -71,7 +71,9 @@ def _with_whole_characters(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_with_whole_characters)]
+"""A text that can be sent as UTF-8."""
 PROMPT_KINDS = ("text", "texts", "tokens", "token_lists")
+"""The forms that `prompt` may have."""
 
 
 def _prompt_kind(prompt: object) -> str:
@@ -84,6 +86,7 @@ def _prompt_kind(prompt: object) -> str:
 
 
 TokenId = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
+"""A token as the key of a JSON object."""
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Unsupported = Annotated[Any, only()]

@@ -24,7 +24,7 @@ class LimitedProtocol(HttpToolsProtocol):
     - A connection with a request that comes before the answer to the one before it is aborted. No
       usual client sends requests ahead.
     - A connection whose client leaves an answer unread for `send_s` is aborted. That also holds for
-      one that is about to be closed.
+      one that is about to be closed. Over TLS, the time begins once asyncio holds 64 KiB.
     """
 
     limits: ClassVar[GatewayLimits]
@@ -34,8 +34,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """Timer until the client has read what was sent."""
     _num_header_bytes: int | None = None
     """Bytes of the headers so far; None outside of headers."""
-    _num_unread_bytes = 0
-    """Bytes since the parser last found a part of a body: those of an extension or a trailer."""
+    _num_framing_bytes = 0
+    """Bytes since the last part of a body, such as chunk extensions and trailers."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -55,9 +55,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._num_header_bytes is not None:
             self._num_header_bytes += len(data)
-        self._num_unread_bytes += len(data)
+        self._num_framing_bytes += len(data)
         super().data_received(data)
-        if self._num_unread_bytes > MAX_HEADER_BYTES:
+        if self._num_framing_bytes > MAX_HEADER_BYTES:
             self.transport.abort()
         elif self._num_header_bytes is None:
             if self._is_idle():
@@ -71,11 +71,11 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        self._num_unread_bytes = 0
+        self._num_framing_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._num_unread_bytes = 0
+        self._num_framing_bytes = 0
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -101,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._num_header_bytes = None
-        self._num_unread_bytes = 0
+        self._num_framing_bytes = 0
         self._wait_for_reading(None)
         super().on_headers_complete()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from specdec.torch_engine.occupancy import USAGE_HELP, WAITING_HELP
+from specdec.health.occupancy import USAGE_HELP, WAITING_HELP
 
 
 class Counter(Enum):

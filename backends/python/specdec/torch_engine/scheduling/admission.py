@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 
 from specdec.errors import InvalidRequestError
+from specdec.health.occupancy import Occupancy
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.layers.kv_cache import KVCache
-from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.scheduling.running import RunningTask, tokens_needed
 from specdec.torch_engine.task import Receiver, Task, TaskStats
 

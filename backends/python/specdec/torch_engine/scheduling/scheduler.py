@@ -11,10 +11,10 @@ from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
 from specdec.errors import ConfigurationError
+from specdec.health.occupancy import Occupancy
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.occupancy import Occupancy
 from specdec.torch_engine.sampler import DrawnToken
 from specdec.torch_engine.scheduling.admission import Admission
 from specdec.torch_engine.scheduling.answers import has_end_token, output_of

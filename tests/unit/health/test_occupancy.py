@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 
+from specdec.health.occupancy import Occupancy, OccupancyWatch, PeakOccupancy
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
-from specdec.torch_engine.occupancy import Occupancy, OccupancyWatch, PeakOccupancy
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import save_tiny_llama
 from tests.waiting import wait_for

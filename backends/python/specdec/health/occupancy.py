@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+logger = logging.getLogger(__name__)
+
 PERIOD_S = 0.25
-"""Seconds between two updates of the metrics: short beside an answer, long beside the time that an
-update takes."""
+"""Seconds between two updates of the metrics: shorter than an answer, much longer than an update
+takes."""
+CLOSE_S = 10.0
+"""Most seconds to wait for the thread's last update, as for that of the other metrics."""
 
 WAITING_HELP = "Requests that wait for room in the engine"
 USAGE_HELP = "Share of the engine's KV cache that running requests hold, 0 to 1"
@@ -20,7 +25,7 @@ class Occupancy:
     """How full an engine is at one time."""
 
     num_waiting: int = 0
-    """Requests that have begun no answer, because the engine has no room for them."""
+    """Requests without a token yet that the engine has no room for."""
     kv_cache_usage: float = 0.0
     """Share of the KV cache that running requests hold, 0 to 1."""
 
@@ -46,7 +51,7 @@ class PeakOccupancy:
             )
 
     def take(self) -> Occupancy:
-        """Return the highest values since the last call, the latest values then included."""
+        """Return the highest values since the last call. The state at that call counts too."""
         with self._lock:
             peak, self._peak = self._peak, self._latest
             return peak
@@ -68,12 +73,17 @@ class OccupancyWatch:
     def close(self) -> None:
         """End the thread."""
         self._closing.set()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         shown: Occupancy | None = None
         while not self._closing.wait(PERIOD_S):
-            now = self._ask()
-            if now is not None and now != shown:
-                self._show(now)
-                shown = now
+            try:
+                now = self._ask()
+                if now is not None and now != shown:
+                    self._show(now)
+                    shown = now
+            except Exception:
+                # Without this thread, proxies would send requests by old values.
+                logger.exception("the occupancy of an engine could not be shown")
+                shown = None
