@@ -33,7 +33,5 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """The errors of all routes."""
 
-STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "200": {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-}
+STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {"200": {"content": {"text/event-stream": {}}}}
 """The answer with `stream`, beside that in one body."""
