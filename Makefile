@@ -91,7 +91,8 @@ gpu-collect: setup ## merge the results of a GPU run (FROM=folder)
 ifeq ($(ENGINE),vllm)
 serve: $(VLLM)/.project
 	$(VLLM)/bin/specdec build render smollm2_135m_vllm --output build/vllm
-	exec $(VLLM)/bin/specdec serve --openai --model-repository build/vllm
+	@# A step of vLLM that reads many prompts may take 10 s on a CPU, the usual limit of a process that hangs.
+	exec $(VLLM)/bin/specdec serve --openai --hang-s 60 --model-repository build/vllm
 else
 serve: setup ## run the server with OpenAI's API (OPENAI_PORT, HTTP_PORT, GRPC_PORT …; ENGINE=vllm)
 	exec $(BIN)/specdec serve --openai

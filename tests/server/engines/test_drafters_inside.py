@@ -211,6 +211,18 @@ def test_metrics_show_drafters_and_tasks(running, client):
         assert metrics(running)[name, ("drafter=lookup", "task=copying")] > 0
 
 
+def test_use_of_the_kv_cache_is_shown_while_requests_run(running, client, engine):
+    """Proxies spread requests by it; afterwards it falls to nothing."""
+    if engine != "vllm":
+        pytest.skip("TensorRT-LLM's LLM API does not report it")
+    key = "specdec_kv_cache_usage", ()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.generate, request(max_tokens=200, min_tokens=200))
+        wait_for(lambda: metrics(running).get(key, 0.0) > 0.0, WITHIN_S)
+        answer.result()
+    wait_for(lambda: metrics(running)[key] == 0.0, WITHIN_S)
+
+
 @pytest.mark.parametrize("process", ["VLLM::Worker", "VLLM::EngineCore"])
 def test_death_of_a_vllm_process_ends_requests_and_restarts_the_server(
     running, client, engine, process

@@ -20,6 +20,9 @@ ENGINES = ["llmapi", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.t
 """The kinds of engines, as parameters of a fixture."""
 VLLM_PAIR = "smollm2_135m_vllm"
 START_S = 500.0
+HANG_S = 60.0
+"""Hang limit of the servers. On a processor without bfloat16 instructions, a step of vLLM that
+reads 16 short prompts takes 10 s, the usual limit."""
 
 
 @contextmanager
@@ -37,7 +40,9 @@ def inside_server(engine, directory, change=lambda repository: None, pair=VLLM_P
         subprocess.run([*command, "--output", str(repository)], check=True)
     change(repository)
     before = _library_memory()
-    with TritonServer(repository, log_path=log, python=python, ready_timeout_s=START_S) as started:
+    with TritonServer(
+        repository, log_path=log, python=python, ready_timeout_s=START_S, hang_s=HANG_S
+    ) as started:
         yield started
     assert _library_memory() <= before
 
