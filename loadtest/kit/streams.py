@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from specdec.clients import AnswerEnd, GenerationRequest
+from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO, Arm
 from specdec.loadtest.kit.asking import StreamingClient, ask, timed_chunks
-from specdec.loadtest.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.options import add_max_tokens, add_numbers
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, TokenPrompt
 
 HANG_UP_S = 1.0
 """Seconds after which a busy server has noticed that the streams of a pass hung up."""
@@ -138,3 +141,20 @@ def _request(prompt: TokenPrompt, arm: str, max_tokens: int) -> GenerationReques
         return_perf_metrics=True,
         **Arm.parse(arm).fields(),
     )
+
+
+def add_pass_options(
+    parser: argparse.ArgumentParser, *, num_streams: Sequence[int], num_passes: int
+) -> None:
+    """Add the options of a bench that runs passes of streams, with these defaults."""
+    add_numbers(parser, "--streams", num_streams, "requests in flight")
+    parser.add_argument(
+        "--passes", type=positive, default=num_passes, help="in each arm, by number of streams"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
+    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
+    parser.add_argument(
+        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
+    )
+    add_max_tokens(parser, 48)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
-from specdec.deployment.machine import machine
-from specdec.loadtest.kit.results import commit_of, format_number, markdown_table
+from specdec.loadtest.kit.results import format_number, markdown_table
 from tests.interop.environments import ROOT
 from tests.interop.load_commands import NUM_REQUESTS
 from tests.interop.load_figures import Counts, Figures
+from tests.interop.page import put_table
 
 PAGE = ROOT / "docs" / "load-generators.md"
-BEGIN = "<!-- The table from here on is written by `make load-generators`. -->"
-END = "<!-- The table ends here. -->"
 TOLERANCE = 0.05
 """Largest relative difference of token counts if the tool encodes the answers again. A text may
 have several encodings, and special tokens have no text."""
@@ -22,15 +19,12 @@ have several encodings, and special tokens have no text."""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a tool: its figures and the server's counts, or why it failed.
-
-    Attributes:
-        is_encoding: whether the tool counts output tokens by encoding the answers again.
-    """
+    """One run of a tool: its figures and the server's counts, or why it failed."""
 
     title: str
     version: str
     is_encoding: bool
+    """True if the tool counts output tokens by encoding the answers again."""
     figures: Figures | None = None
     counts: Counts = field(default_factory=Counts)
     failure: str = ""
@@ -84,15 +78,5 @@ def table_of(runs: Sequence[Run]) -> str:
 
 
 def write(table: str) -> None:
-    """Put the table, with date, commit and machine, between the two markers of the page.
-
-    Raises ValueError if the page has no markers.
-    """
-    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} lacks the line {BEGIN} or {END}")
-    today = datetime.now(timezone.utc).date().isoformat()
-    conditions = f"{today}, commit {commit_of(ROOT)}; {machine()}."
-    text = f"{before}{BEGIN}\n\n{conditions}\n\n{table}\n\n{END}{after}"
-    PAGE.write_text(text, "utf-8")
+    """Put the table into the page."""
+    put_table(PAGE, "make load-generators", table)

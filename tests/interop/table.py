@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
-from specdec.deployment.machine import machine
-from specdec.loadtest.kit.results import commit_of
 from tests.interop.clients.kit import Outcome
 from tests.interop.environments import ROOT
+from tests.interop.page import put_table
 
 PAGE = ROOT / "docs" / "interop.md"
-BEGIN = "<!-- The table from here on is written by `make interop`. -->"
-END = "<!-- The table ends here. -->"
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,8 @@ def table_of(trials: Sequence[Trial]) -> str:
 
 
 def write(trials: Sequence[Trial]) -> None:
-    """Put the table, with date, commit and machine, between the two markers of the page.
-
-    Raises ValueError if the page has no markers.
-    """
-    page = PAGE.read_text("utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} lacks the line {BEGIN} or {END}")
-    today = datetime.now(timezone.utc).date().isoformat()
-    conditions = f"{today}, commit {commit_of(ROOT)}; {machine()}."
-    text = f"{before}{BEGIN}\n\n{conditions}\n\n{table_of(trials)}\n\n{END}{after}"
-    PAGE.write_text(text, "utf-8")
+    """Put the table into the page."""
+    put_table(PAGE, "make interop", table_of(trials))
 
 
 def _cells(trial: Trial) -> list[str]:

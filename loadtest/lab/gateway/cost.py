@@ -20,13 +20,12 @@ import psutil
 
 from specdec.clients import Chunk, GenerationRequest, GrpcClient, OpenAiClient
 from specdec.launch.triton_server import TritonServer
-from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO
-from specdec.loadtest.kit.options import add_max_tokens, add_numbers, bench_parser, finish, progress
-from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
+from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import salted_prompts
 from specdec.loadtest.kit.ratios import Ratio, Timed, ratio
 from specdec.loadtest.kit.results import table_of
-from specdec.loadtest.kit.streams import Pass, Streams
+from specdec.loadtest.kit.streams import Pass, Streams, add_pass_options
 
 GRPC, GATEWAY = "gRPC", "gateway"
 
@@ -170,15 +169,5 @@ def _table(costs: Sequence[Cost]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("gateway", __doc__)
-    add_numbers(parser, "--streams", (1, 16), "requests in flight")
-    parser.add_argument(
-        "--passes", type=positive, default=8, help="of each client, by number of streams"
-    )
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
-    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
-    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
-    parser.add_argument(
-        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
-    )
-    add_max_tokens(parser, 48)
+    add_pass_options(parser, num_streams=(1, 16), num_passes=8)
     return parser

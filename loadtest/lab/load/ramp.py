@@ -14,11 +14,10 @@ import sys
 
 from specdec.clients import GrpcClient
 from specdec.launch.triton_server import TritonServer
-from specdec.loadtest.arguments import positive
 from specdec.loadtest.kit.arms import AUTO, OFF
-from specdec.loadtest.kit.options import add_max_tokens, add_numbers, bench_parser, finish, progress
-from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
-from specdec.loadtest.kit.streams import Pass, Streams
+from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import salted_prompts
+from specdec.loadtest.kit.streams import Pass, Streams, add_pass_options
 from specdec.loadtest.lab.load.ramp_report import figures, table
 
 
@@ -45,16 +44,6 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("ramp", __doc__)
-    add_numbers(parser, "--streams", (1, 2, 4, 8, 16, 48), "requests in flight")
-    parser.add_argument(
-        "--passes", type=positive, default=6, help="in each arm, by number of streams"
-    )
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
-    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
-    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
-    parser.add_argument(
-        "--per-task", type=positive, default=NUM_PER_TASK, metavar="N", help="prompts per task"
-    )
-    add_max_tokens(parser, 48)
+    add_pass_options(parser, num_streams=(1, 2, 4, 8, 16, 48), num_passes=6)
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")
     return parser

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.samples import Sample
@@ -60,39 +61,29 @@ def load_page(page: str) -> bytes:
     """
     lines = [line for line in page.splitlines() if line.startswith(_NAMES)]
     samples = list(samples_on("\n".join(lines)))
+    waiting = _values(samples, WAITING)
+    waiting += _values(samples, COMPILED_REQUESTS, request_type="waiting")
+    usages = _values(samples, USAGE)
+    usages += _values(samples, COMPILED_BLOCKS, kv_cache_block_type="fraction")
     registry = CollectorRegistry()
     for name, text, value in (
-        ("running", "Requests in flight, those that wait included", _num_running(samples)),
-        ("waiting", "Requests that wait for room in an engine", _num_waiting(samples)),
+        (
+            "running_requests",
+            "Requests in flight, those that wait included",
+            sum(_values(samples, RUNNING)),
+        ),
+        ("waiting_requests", "Requests that wait for room in an engine", sum(waiting)),
+        (
+            "kv_cache_usage",
+            "Share of the KV cache in use, of the fullest engine, 0 to 1",
+            max(usages, default=0.0),
+        ),
     ):
-        Gauge(f"specdec_server_{name}_requests", text, registry=registry).set(value)
-    text = "Share of the KV cache in use, of the fullest engine, 0 to 1"
-    Gauge("specdec_server_kv_cache_usage", text, registry=registry).set(_usage(samples))
+        Gauge(f"specdec_server_{name}", text, registry=registry).set(value)
     return generate_latest(registry)
 
 
-def _num_running(samples: list[Sample]) -> float:
-    return sum(each.value for each in samples if each.name == RUNNING)
-
-
-def _num_waiting(samples: list[Sample]) -> float:
-    is_waiting = {"request_type": "waiting"}.items()
-    return sum(
-        each.value
-        for each in samples
-        if each.name == WAITING
-        or (each.name == COMPILED_REQUESTS and is_waiting <= each.labels.items())
-    )
-
-
-def _usage(samples: list[Sample]) -> float:
-    is_fraction = {"kv_cache_block_type": "fraction"}.items()
-    return max(
-        (
-            each.value
-            for each in samples
-            if each.name == USAGE
-            or (each.name == COMPILED_BLOCKS and is_fraction <= each.labels.items())
-        ),
-        default=0.0,
-    )
+def _values(samples: Sequence[Sample], name: str, **labels: str) -> list[float]:
+    """Return the values of a metric that has these labels, among others."""
+    wanted = labels.items()
+    return [each.value for each in samples if each.name == name and wanted <= each.labels.items()]
