@@ -114,7 +114,7 @@ def additional_kwargs(expected):
 def errors(expected):
     """Get the classes of the package `openai`."""
     asked = messages(expected)
-    raised(openai.BadRequestError, lambda: model(expected, temperature=11).chat(asked))
+    raised(openai.BadRequestError, lambda: model(expected, additional_kwargs={"n": 99}).chat(asked))
     raised(openai.NotFoundError, lambda: model(expected, model="other").chat(asked))
     wrong = model(expected, api_key="wrong")
     raised(openai.AuthenticationError, lambda: wrong.chat(asked))
