@@ -93,9 +93,9 @@ async def _ask_all(server: TritonServer, num_requests: int) -> Result:
                     text, MAX_TOKENS, drafter=draw.choice(DRAFTERS), stream=draw.random() < 0.7
                 )
                 if draw.random() < HANG_UP_SHARE:
-                    result.num_hang_ups += await _hang_up(
-                        url, body, draw.uniform(MIN_WAIT_S, MAX_WAIT_S)
-                    )
+                    was_open = await _hang_up(url, body, draw.uniform(MIN_WAIT_S, MAX_WAIT_S))
+                    # Only now, because another client may have counted during the wait.
+                    result.num_hang_ups += was_open
                     continue
                 answer = await ask_chat(own, url, body)
                 is_right = answer.token_ids == expected[text] or answer.outcome != WHOLE
