@@ -98,6 +98,8 @@ class GenerationRequest:
     prediction: str | None = _scalar("BYTES")
     deadline_ms: int | None = _scalar("INT32")
     return_perf_metrics: bool | None = _scalar("BOOL")
+    guided_decoding_guide_type: str | None = _scalar("BYTES")
+    guided_decoding_guide: str | None = _scalar("BYTES")
     # No tensor but Triton's request id. Every response repeats it, and the clients check it.
     request_id: str = ""
 

@@ -16,7 +16,8 @@ ORDER = (
         "token_ids",
         "token_texts",
     ),
-    ("acceptance", "health"),
+    ("constraints", "health"),
+    ("acceptance",),
     ("torch_engine",),
     ("engines.wire",),
     ("engines",),
@@ -54,7 +55,7 @@ TORCH_ENGINE_ORDER = (
     ("parts",),
     ("model",),
     ("scheduling",),
-    ("banned_texts",),
+    ("preparing",),
     ("engine",),
 )
 SERVING_ORDER = (

@@ -16,7 +16,7 @@ from specdec.errors import (
     InvalidRequestError,
 )
 from specdec.health.board import BoardHeartbeat, State, read_board
-from specdec.torch_engine import banned_texts
+from specdec.torch_engine import preparing
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
 from specdec.torch_engine.model import LlamaModel
@@ -136,8 +136,8 @@ def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
             may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(banned_texts, "BannedText", prepare)
+    monkeypatch.setattr(preparing, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(preparing, "BannedText", prepare)
     expected, _ = last_of(submit(engine, 1, 2, bad_texts=("known",)))
 
     new = submit(engine, 1, 2, bad_texts=("new",))
@@ -156,8 +156,8 @@ def test_cancel_finds_a_task_whose_bad_texts_are_being_prepared(engine, monkeypa
         may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(banned_texts, "BannedText", prepare)
+    monkeypatch.setattr(preparing, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(preparing, "BannedText", prepare)
     outputs = submit(engine, 5, max_new_tokens=500, request_id="slow", bad_texts=("new",))
 
     engine.cancel("slow")
@@ -187,8 +187,8 @@ def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
         may_end.wait(PATIENCE_S)
         return BannedText(texts, vocabulary)
 
-    monkeypatch.setattr(banned_texts, "read_token_texts", lambda *_: [b"x"] * VOCAB)
-    monkeypatch.setattr(banned_texts, "BannedText", prepare)
+    monkeypatch.setattr(preparing, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(preparing, "BannedText", prepare)
     engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
     outputs = submit(engine, 5, 2, bad_texts=("new",))
     assert is_preparing.wait(PATIENCE_S)

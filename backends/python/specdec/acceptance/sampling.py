@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.acceptance.banned_text import BannedText
+from specdec.constraints.constraint import Constraint
+from specdec.constraints.guide import Guide
 from specdec.token_ids import TokenIds
 
 MIN_TEMPERATURE = 1e-5
@@ -40,6 +42,8 @@ class SamplingParams:
     """Texts that the output must not contain, whichever tokens spell them; needs `Draw.banned`."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs (token, number added to its logit before anything else)."""
+    guide: Guide | None = None
+    """What the output must match; needs `Draw.constraint`."""
     seed: int = 0
     """Key of the sampling noise, together with the position (noise.py)."""
 
@@ -57,6 +61,7 @@ class SamplingParams:
             or self.min_tokens > 0
             or bool(self.bad_words)
             or bool(self.bad_texts)
+            or self.guide is not None
         )
 
 
@@ -82,6 +87,8 @@ class Draw:
     later positions; None makes them in any case."""
     banned: BannedText | None = None
     """`params.bad_texts` for the engine's vocabulary."""
+    constraint: Constraint | None = None
+    """`params.guide` for the engine's vocabulary."""
 
     @property
     def position(self) -> int:

@@ -1,4 +1,4 @@
-"""Warping: bias, penalties, bans, temperature and truncation, applied to a model's logits.
+"""Warping: bias, penalties, bans, guide, temperature and truncation, applied to a model's logits.
 
 The softmax of the warped logits is the distribution from which a token is drawn. Each function
 works on the row of one draw, so a row's result cannot depend on other rows.
@@ -25,8 +25,11 @@ def warp(logits: Tensor, draw: Draw) -> Tensor:
     """Warp `logits` [vocab] float32 in place and return them; banned tokens get -inf.
 
     Bias comes first, as in TensorRT-LLM's penalty kernels. Then the order is that of the logits
-    processors of transformers: penalties, bans, temperature, top-k, top-p, min-p. Greedy draws keep
+    processors of transformers: penalties, bans, temperature, top-k, top-p, min-p. The guide's mask
+    comes after the bans, so that truncation counts only tokens that may be drawn. Greedy draws keep
     temperature 1 and all tokens, because only the largest logit matters.
+
+    Raises InvalidRequestError if the guide has become too complex to follow.
     """
     if draw.params.logit_bias:
         tokens, biases = _bias_tensors(_Identity(draw.params.logit_bias), logits.device)
@@ -34,6 +37,7 @@ def warp(logits: Tensor, draw: Draw) -> Tensor:
     if draw.params.looks_back:
         _penalize(logits, draw)
         _ban(logits, draw)
+        _constrain(logits, draw)
     if not draw.params.is_greedy:
         logits.div_(draw.params.temperature)
         truncate(logits, draw.params)
@@ -115,3 +119,20 @@ def _ban(logits: Tensor, draw: Draw) -> None:
     if draw.banned is not None:
         tokens = draw.banned.tokens_after(draw.context[draw.num_prompt_tokens :])
         logits[torch.from_numpy(tokens).to(logits.device)] = NEVER
+
+
+def _constrain(logits: Tensor, draw: Draw) -> None:
+    """Ban the tokens that the guide forbids here.
+
+    Nothing is banned after a draft token that the guide forbids: such a position is never reached,
+    because that token is banned itself.
+    """
+    if draw.constraint is None:
+        return
+    allowed = draw.constraint.after(draw.context[draw.num_prompt_tokens :])
+    if allowed is None:
+        return
+    has_end = draw.end_id is not None and 0 <= draw.end_id < len(logits)
+    if has_end and draw.end_id is not None:
+        allowed.forbidden[draw.end_id] = not allowed.may_end
+    logits.masked_fill_(torch.from_numpy(allowed.forbidden).to(logits.device), NEVER)

@@ -38,7 +38,9 @@ def usable_drafters(options: DraftingOptions, known: Sequence[DrafterId]) -> lis
     asked = read_drafter(options.drafter, known)
     routed = next((each for each in known if each.name == options.task_drafter), None)
     has_prediction = bool(options.prediction)
-    allowed = allowed_drafters(asked, known, routed, has_prediction=has_prediction)
+    allowed = allowed_drafters(
+        asked, known, routed, has_prediction=has_prediction, has_guide=False
+    )
     kinds = HEAD, DRAFT_MODEL
     drafters = [each for each in allowed if each.kind.is_free or each.kind in kinds]
     num_models = sum(not each.kind.is_free for each in drafters)
@@ -135,6 +137,7 @@ class RequestDrafterBuilder:
                 prediction=lambda: np.asarray(options.prediction, dtype=np.int32),
                 remembered=lambda: self._memory.text(options.tenant),
                 script=lambda: self._scripts[drafter.name].draft_tokens(prompt),
+                constraint=lambda: None,
                 draft_model=_no_draft_model,
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.drafting.names import AUTO, JOIN, PREDICTION, TREE, VOTE
+from specdec.drafting.names import AUTO, GRAMMAR, JOIN, PREDICTION, TREE, VOTE
 from specdec.drafting.registry import (
     AUTO_KINDS,
     DRAFT_MODEL,
@@ -62,11 +62,13 @@ def allowed_drafters(
     routed: DrafterId | None,
     *,
     has_prediction: bool,
+    has_guide: bool,
 ) -> list[DrafterId]:
     """Return the drafters that a request allows, best first; none for `none`.
 
     `known` are all drafters of the server, and `routed` is the one that the operator names for the
-    request's task. Without a prediction in the request, the drafter `prediction` is left out.
+    request's task. Without a prediction in the request, the drafter `prediction` is left out, and
+    without a guide the drafter `grammar`.
     """
     if asked.name == NONE:
         return []
@@ -77,7 +79,8 @@ def allowed_drafters(
     is_auto = asked.name == AUTO
     found = list(of_kinds(AUTO_KINDS if is_auto else TREE_KINDS, known))
     if is_auto and routed is not None and routed.kind.is_free:
-        # A prediction is better still: the client sent it for this very answer.
-        first = [each for each in found if each.name == PREDICTION]
+        # Guide and prediction are better still: the client sent them for this very answer.
+        first = [each for each in found if each.name in (GRAMMAR, PREDICTION)]
         found = list(dict.fromkeys([*first, routed, *found]))
-    return [each for each in found if each.name != PREDICTION or has_prediction]
+    has = {PREDICTION: has_prediction, GRAMMAR: has_guide}
+    return [each for each in found if has.get(each.name, True)]

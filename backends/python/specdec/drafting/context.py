@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specdec.constraints.constraint import Constraint
 from specdec.drafting.protocol import Drafter
 from specdec.token_ids import TokenIds
 
@@ -33,5 +34,7 @@ class DrafterContext:
     `suffix.Memory.text`."""
     script: Callable[[], TokenIds]
     """Function that returns the draft tokens [n] int32 of a scripted drafter for this prompt."""
+    constraint: Callable[[], Constraint | None]
+    """Function that returns the constraint of the request's guide; None without a guide."""
     draft_model: Callable[[], Drafter]
     """Function that returns a drafter that calls the draft model of this name."""

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specdec.drafting import scripted
+from specdec.drafting import grammar, scripted
 from specdec.drafting.combining.late import LateDrafter
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.copying import lookup, prediction, suffix
 from specdec.drafting.names import (
     AUTO,
     ENGINE,
+    GRAMMAR,
     LOOKUP,
     PREDICTION,
     SUFFIX,
@@ -56,13 +57,14 @@ KINDS = (
     HEAD,
     HEAD_TREE,
     SCRIPTED,
+    DrafterKind(GRAMMAR, grammar.build),
 )
 """All kinds. Drafters are numbered in this order in `output_sources`, so add new kinds at the
 end."""
 
-AUTO_KINDS = (PREDICTION, LOOKUP, DRAFT_MODEL.name, HEAD.name, HEAD_TREE.name)
+AUTO_KINDS = (GRAMMAR, PREDICTION, LOOKUP, DRAFT_MODEL.name, HEAD.name, HEAD_TREE.name)
 """Names of the kinds that `auto` uses, in the order in which they are preferred."""
-TREE_KINDS = (PREDICTION, LOOKUP, SUFFIX, DRAFT_MODEL.name)
+TREE_KINDS = (GRAMMAR, PREDICTION, LOOKUP, SUFFIX, DRAFT_MODEL.name)
 """Names of the kinds that `tree` joins, in the order in which they use up the tree's tokens."""
 
 RESERVED = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from specdec.drafting.candidates import EngineCandidate, HeadCandidate
 from specdec.drafting.copying.prediction import PredictionDrafter
+from specdec.drafting.grammar import GrammarDrafter
 from specdec.drafting.models.head import HeadDrafter
 from specdec.drafting.models.postponed import DraftCall, PostponedDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
@@ -36,6 +37,8 @@ class SteeredDrafter:
     - If the head is chosen, its draft is there already. A copy replaces the draft only if it is
       longer than the draft and than SHORT_COPY tokens.
     - If a draft engine is chosen, it is asked only if there is no copy.
+    - Tokens that the request's guide forces count as a copy. They replace any other draft that
+      does not begin with them.
 
     During a trial of another drafter the head reads along: it processes the tokens without
     drafting, so that it can draft later. After any other round without the head, it drafts no more
@@ -183,7 +186,10 @@ class SteeredDrafter:
         beyond = least_beyond(max(own.depths, default=0))
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
-            if max(found.depths, default=0) > beyond:
+            is_forced = isinstance(drafter, GrammarDrafter) and bool(found.tokens)
+            if is_forced and own.tokens[: len(found.tokens)] == found.tokens:
+                continue
+            if is_forced or max(found.depths, default=0) > beyond:
                 self._is_copy = True
                 return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         if choice.drafter in self._engines:

@@ -12,7 +12,7 @@ from specdec.engines.calls import Call, CallOutput
 from specdec.engines.wire import contract
 from specdec.engines.wire.contract import values_of
 from specdec.engines.wire.draft_logits import drawn_from, fitted
-from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs
+from specdec.engines.wire.sampling_inputs import Sampling, int32, sampling_inputs, text_array
 from specdec.round_records import DraftingReport
 from specdec.token_ids import TopLogProbs
 
@@ -81,7 +81,7 @@ class CallTensors:
             if is_wanted:
                 yield name, np.asarray([[True]])
         if call.drafting:
-            yield contract.DRAFTING, _text(call.drafting)
+            yield contract.DRAFTING, text_array(call.drafting)
         if draft.tokens:  # The C++ backend refuses an empty tensor.
             yield from self._draft_inputs(call)
 
@@ -122,7 +122,7 @@ class CallTensors:
         if draft.logits is not None:
             yield contract.DRAFT_LOGITS, fitted(draft.logits, sampling)[None]
         if sampling.uses_our_rules:
-            yield contract.VERIFICATION, _text(sampling.verification)
+            yield contract.VERIFICATION, text_array(sampling.verification)
 
     def _counts(self, call: Call) -> bool:
         """Return whether the engine must report how many draft tokens it accepted.
@@ -133,11 +133,6 @@ class CallTensors:
         return bool(call.draft.tokens) and (
             self._sampling.uses_our_rules or bool(call.draft.parents)
         )
-
-
-def _text(value: str) -> Array:
-    """Return a text as an array [1, 1] of bytes."""
-    return np.asarray([[value.encode()]], dtype=np.object_)
 
 
 def _report(text: bytes) -> DraftingReport:

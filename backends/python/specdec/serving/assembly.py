@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specdec.constraints.compiler import GuideCompiler
 from specdec.deployment.freshness import FreshnessWatch
 from specdec.deployment.load_check import check_repository
 from specdec.deployment.machine import machine
@@ -74,6 +75,7 @@ class _Loaded:
 
     settings: OrchestratorSettings
     tokenizer: Tokenizer
+    guides: GuideCompiler
     engines: PlacedEngines
     metrics: MetricsRecorder
     plane: ControlPlane
@@ -103,7 +105,8 @@ def assemble(args: Mapping[str, str], here: Path) -> Parts:
 def _load(
     settings: OrchestratorSettings, config: Mapping[str, Any], labels: Mapping[str, str], here: Path
 ) -> _Loaded:
-    tokenizer = Tokenizer((here / settings.engines.tokenizer_dir).resolve())
+    tokenizer_dir = (here / settings.engines.tokenizer_dir).resolve()
+    tokenizer = Tokenizer(tokenizer_dir)
     check_repository(here.parents[1], settings, tokenizer.model_vocab_size)
     other_vocabularies = _cross_vocabulary_drafts(settings.drafters.draft_tokenizers, here)
     engines = PlacedEngines(config, here)
@@ -116,6 +119,7 @@ def _load(
     return _Loaded(
         settings=settings,
         tokenizer=tokenizer,
+        guides=GuideCompiler(tokenizer_dir, tokenizer.model_vocab_size),
         engines=engines,
         metrics=metrics,
         plane=plane,
@@ -148,6 +152,7 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
         labeler,
         loaded.prompt_log,
         partial(_publish, plane, loaded.reports),
+        loaded.guides,
     )
     outbox, tracing = Outbox(), Tracing(warn)
     requests = _requests_in_flight(loaded, heartbeat)

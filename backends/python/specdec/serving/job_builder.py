@@ -10,14 +10,17 @@ from functools import partial
 
 from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.batch_drafting.options import DraftingOptions
+from specdec.constraints.compiler import GuideCompiler
+from specdec.constraints.constraint import Constraint
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
 from specdec.engines.calls import EngineCalls
+from specdec.engines.constrained_target import ConstrainedTarget
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.inside_target import InsideTarget
-from specdec.engines.protocol import EngineClock, EngineCounts
+from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine
 from specdec.engines.wire.sampling_inputs import Sampling
-from specdec.errors import UnsupportedError
+from specdec.errors import InvalidRequestError, UnsupportedError
 from specdec.round_records import DraftingReport
 from specdec.serving.admission.admission import AdmittedRequest
 from specdec.serving.drafters.building import DrafterFactory
@@ -46,6 +49,7 @@ class JobBuilder:
         labeler: TaskLabeler,
         prompt_log: PromptLog | None,
         report: Callable[[str, DraftingReport], None],
+        guides: GuideCompiler,
     ) -> None:
         """Take the parts of the orchestrator that a job needs.
 
@@ -58,12 +62,13 @@ class JobBuilder:
         self._prompt_log = prompt_log
         self._labeler = labeler
         self._report = report
+        self._guides = guides
 
     def build(self, admitted: AdmittedRequest) -> Job:
         """Return the job of an admitted request.
 
-        Raises InvalidRequestError for a prompt that is too long or that the chat template refuses.
-        Raises UnsupportedError if the request asks for something that these engines cannot do.
+        Raises InvalidRequestError for a prompt that is too long or that the chat template refuses,
+        and for a guide that cannot be compiled. Raises UnsupportedError if the request asks for something that these engines cannot do.
         """
         prompt = self._tokenizer.prompt(admitted.request, self._settings.max_seq_len)
         request = with_max_tokens(admitted.request, self._settings.max_seq_len - len(prompt))
@@ -104,15 +109,27 @@ class JobBuilder:
         request, in_flight = admitted.request, admitted.in_flight
         end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
+        constraint = self._constraint(request, end_id)
         request_context = RequestContext(
-            request, admitted.request_id, prompt, sampling, end_id, in_flight, draft_clock, task
+            request,
+            admitted.request_id,
+            prompt,
+            sampling,
+            end_id,
+            in_flight,
+            draft_clock,
+            task,
+            constraint,
         )
         drafter = self._drafters.make(request_context)
         if drafter is None:
             sampling = replace(sampling, verification=NO_VERIFICATION)
             drafter = self._drafters.plain(request_context)
         calls = self._target_calls(admitted, sampling, target_clock)
-        return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
+        target: TargetEngine = ContractTarget(calls, end_id)
+        if constraint is not None:
+            target = ConstrainedTarget(target, constraint, len(prompt))
+        return JobEngines(target, drafter, sampling.verification)
 
     def _inside(
         self,
@@ -126,6 +143,7 @@ class JobBuilder:
         request = admitted.request
         end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
+        self._constraint(request, end_id)
         prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
         options = DraftingOptions(
             max_tokens=request.max_tokens,
@@ -182,6 +200,20 @@ class JobBuilder:
         if request.ignore_eos:
             return None
         return self._tokenizer.end_id if request.end_id is None else request.end_id
+
+    def _constraint(self, request: GenerationRequest, end_id: int | None) -> Constraint | None:
+        """Return the constraint of a request; None without a guide.
+
+        Raises InvalidRequestError for a guide that cannot be compiled or an answer that cannot end.
+        """
+        if request.sampling.guide is None:
+            return None
+        if end_id is None:
+            raise InvalidRequestError(
+                "a guide needs an end token, because the answer ends where the guide says; "
+                f"given ignore_eos {request.ignore_eos}"
+            )
+        return self._guides.compile(request.sampling.guide).constraint()
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
         """Return how the engines draw and verify tokens for the request.

@@ -53,6 +53,7 @@ def _check(request: GenerationRequest) -> None:
         "min_tokens": sampling.min_tokens != GREEDY.min_tokens,
         "repetition_penalty": sampling.repetition_penalty != GREEDY.repetition_penalty,
         "logit_bias": bool(sampling.logit_bias),
+        "guided_decoding_guide_type": sampling.guide is not None,
     }
     if names := [name for name, is_given in given.items() if is_given]:
         raise UnsupportedError(

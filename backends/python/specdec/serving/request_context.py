@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.constraints.constraint import Constraint
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.admission.in_flight import RequestInFlight
@@ -33,6 +34,8 @@ class RequestContext:
     clock: EngineClock
     """Sum of the times that draft engines report for this request."""
     task: RequestTask
+    constraint: Constraint | None = None
+    """The request's guide for the target's vocabulary; None without a guide."""
 
     @property
     def band(self) -> str:
@@ -43,9 +46,12 @@ class RequestContext:
 def band_of(params: SamplingParams, sampling: Sampling) -> str:
     """Return the label of how tokens are drawn and verified; each has its own estimates.
 
-    Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
+    Examples are `greedy`, `warm`, `guided greedy` with a guide and, for verification by
+    probabilities, `rejection warm`.
     """
+    guided = "guided " if params.guide is not None else ""
     if params.is_greedy:
-        return "greedy"
+        return f"{guided}greedy"
     warmth = next(name for limit, name in BANDS if params.temperature <= limit)
-    return f"{sampling.verification} {warmth}" if sampling.verifies_by_probability else warmth
+    rule = f"{sampling.verification} " if sampling.verifies_by_probability else ""
+    return f"{guided}{rule}{warmth}"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,9 +20,9 @@ import torch
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
 from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
 from specdec.health.occupancy import Occupancy, PeakOccupancy
-from specdec.torch_engine.banned_texts import BannedTexts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.preparing import Constraints, Preparations, Prepared
 from specdec.torch_engine.scheduling.failures import failure_of, send_last
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.tree import add_tree
@@ -64,7 +64,7 @@ class TorchEngine:
     """A model on a thread of its own, which runs tasks as they arrive.
 
     Each task's receiver gets its outputs in order. It is called on the engine's thread, or on the
-    thread "bad texts" if the task fails before it is queued.
+    thread "preparing" if the task fails before it is queued.
     """
 
     def __init__(self, settings: EngineSettings, heartbeat: Heartbeat = NO_HEARTBEAT) -> None:
@@ -83,46 +83,46 @@ class TorchEngine:
             target=self._run, args=(settings, vocab_size), name="torch-engine", daemon=True
         )
         self._thread.start()
-        self._banned_texts = BannedTexts(settings.checkpoint, vocab_size.result())
+        self._preparations = Preparations(settings.checkpoint, vocab_size.result())
+        self._constraints = Constraints(2 * settings.limits.max_num_sequences)
 
     def submit(self, task: Task, receive: Receiver) -> None:
         """Queue a task; `receive` gets its outputs, and the last one has `is_final` set.
 
-        A new list of bad texts is prepared first, on another thread. The task ends with
-        UnsupportedError if the checkpoint's tokenizer is missing or unknown. Raises
-        EngineFailedError once the engine is shutting down or its loop has ended.
+        A new guide or list of bad texts is prepared first, on another thread. The task ends with
+        UnsupportedError if the checkpoint's tokenizer is missing or unknown, and with
+        InvalidRequestError for a guide that cannot be compiled. Raises EngineFailedError once the
+        engine is shutting down or its loop has ended.
         """
-        texts = task.params.bad_texts
-        if not texts:
-            self._enqueue(task, receive)
-        elif (banned := self._banned_texts.find(texts)) is not None:
-            self._enqueue(replace(task, banned=banned), receive)
+        prepared = self._preparations.find(task.params)
+        if prepared is not None:
+            self._enqueue(task, prepared, receive)
         else:
             with self._entry:
                 if self._stopping:
                     raise _shutting_down()
-                self._banned_texts.run(partial(self._prepare, task, receive))
+                self._preparations.run(partial(self._prepare, task, receive))
 
     def _prepare(self, task: Task, receive: Receiver) -> None:
         if self._stopping:
             send_last(receive, TaskOutput((), error=_shutting_down()))
             return
         try:
-            banned = self._banned_texts.prepare(task.params.bad_texts)
-            self._enqueue(replace(task, banned=banned), receive)
+            self._enqueue(task, self._preparations.prepare(task.params), receive)
         except SpecdecError as error:
             send_last(receive, TaskOutput((), error=error))
         except Exception as error:
-            logger.exception("bad texts could not be prepared")
-            send_last(receive, TaskOutput((), error=failure_of("preparing bad texts", error)))
+            logger.exception("a task could not be prepared")
+            send_last(receive, TaskOutput((), error=failure_of("preparing a task", error)))
 
-    def _enqueue(self, task: Task, receive: Receiver) -> None:
+    def _enqueue(self, task: Task, prepared: Prepared, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
             try:
-                if task.draft_parents:
-                    add_tree(scheduler, task, receive)
+                complete = self._constraints.complete(task, prepared)
+                if complete.draft_parents:
+                    add_tree(scheduler, complete, receive)
                 else:
-                    scheduler.add([task], receive)
+                    scheduler.add([complete], receive)
             except SpecdecError as error:
                 send_last(receive, TaskOutput((), error=error))
             except Exception as error:  # A fault of one task must not end the loop.
@@ -144,9 +144,9 @@ class TorchEngine:
             if self._stopping:
                 raise _shutting_down()
             self._put(cancel)
-            if self._banned_texts.has_jobs:
-                # The task may still wait for its bad texts. This cancels it after it is queued.
-                self._banned_texts.run(partial(self._post, cancel))
+            if self._preparations.has_jobs:
+                # The task may still be prepared. This cancels it after it is queued.
+                self._preparations.run(partial(self._post, cancel))
 
     def occupancy(self) -> Occupancy:
         """Return how full the engine was at most since the last call."""
@@ -158,7 +158,7 @@ class TorchEngine:
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
-        self._banned_texts.close(timeout_s)
+        self._preparations.close(timeout_s)
         self._thread.join(max(0.0, end_s - time.monotonic()))
         self._heartbeat.close()
 

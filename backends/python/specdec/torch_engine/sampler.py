@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,8 +84,28 @@ class Sampler:
             noise = NoiseCache()
             logits = self._head.logits(hidden[_at_least_two(others)])
             for n, row in zip(others, logits, strict=False):
-                rankings[n] = rank_tokens(row, draws[n], count, noise)
+                with suppress(InvalidRequestError):  # A draft must not fail its request.
+                    rankings[n] = rank_tokens(row, draws[n], count, noise)
         return rankings
+
+    def guess(self, hidden: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """Draw the tokens of drafts, one for each of n draws; -1 where none can be drawn.
+
+        `hidden` is [max(n, 2), hidden] float32. A draft has no token if the output head leaves out
+        all that the request allows, or if its row is not finite. This must not fail the request.
+        """
+        try:
+            return [drawn.token for (drawn,) in self.choose(hidden, [[draw] for draw in draws])]
+        except SpecdecError:
+            # A row's result does not depend on other rows, so the others get the same tokens.
+            return [self._guess_alone(hidden[[n, n]], draw) for n, draw in enumerate(draws)]
+
+    def _guess_alone(self, hidden: Tensor, draw: Draw) -> int:
+        try:
+            ((drawn,),) = self.choose(hidden, [[draw]])
+        except SpecdecError:
+            return NOT_DRAWN.token
+        return drawn.token
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[DrawnToken]]:

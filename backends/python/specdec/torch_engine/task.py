@@ -14,6 +14,7 @@ from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.modes import EXACT, compares_probabilities
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.constraints.constraint import Constraint
 from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.round_records import DraftingReport
 from specdec.token_ids import TokenIds, TopLogProbs
@@ -93,6 +94,8 @@ class Task:
     """Largest number of draft tokens on one path of the head's tree; None asks for a chain."""
     banned: BannedText | None = None
     """`params.bad_texts`, prepared for the model's vocabulary; the engine fills it in."""
+    constraint: Constraint | None = None
+    """`params.guide`, compiled for the model's vocabulary; the engine fills it in."""
     cache_salt: str = ""
     """Only tasks with the same salt share prefixes in the KV cache."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)

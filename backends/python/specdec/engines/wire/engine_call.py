@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from specdec.acceptance.modes import EXACT, REJECTION, VERIFICATION_MODES
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.constraints.guide import GUIDE_KINDS, Guide
 from specdec.engines.wire import contract
 from specdec.errors import InvalidRequestError
 from specdec.token_ids import MAX_TOP_LOG_PROBS
@@ -29,6 +30,7 @@ _SAMPLING = frozenset(
         *(contract.REPETITION_PENALTY, contract.PRESENCE_PENALTY, contract.FREQUENCY_PENALTY),
         *(contract.MIN_TOKENS, contract.MIN_LENGTH, contract.SEED, contract.RANDOM_SEED),
         *(contract.BAD_WORDS_LIST, contract.BAD_TEXTS, contract.EMBEDDING_BIAS),
+        contract.GUIDE_TYPE,
     }
 )
 """Names of sampling inputs. A call without any of them is GREEDY if its top-k is at most 1."""
@@ -110,7 +112,7 @@ def parse_call(
         draft_parents=tuple(arrays.get(contract.DRAFT_PARENTS, NO_TOKENS).ravel().tolist()),
         end_id=None if end_id < 0 else end_id,
         params=params,
-        num_prompt_tokens=_integer(arrays, contract.PROMPT_LENGTH, 0, len(input_ids)),
+        num_prompt_tokens=_num_prompt_tokens(arrays, params, len(input_ids)),
         wants_logits=_scalar(arrays, contract.RETURN_GENERATION_LOGITS, False),
         verification=_verification(arrays),
         draft_logits=arrays.get(contract.DRAFT_LOGITS),
@@ -164,8 +166,19 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
         bad_words=_bad_words(arrays),
         bad_texts=_bad_texts(arrays),
         logit_bias=_logit_bias(arrays),
+        guide=_guide(arrays),
         seed=_either(arrays, contract.SEED, contract.RANDOM_SEED, 2**64 - 1),
     )
+
+
+def _num_prompt_tokens(arrays: Arrays, params: SamplingParams, num_input: int) -> int:
+    """Return how many tokens of input_ids are prompt.
+
+    Without prompt_length a guide begins after input_ids, as in NVIDIA's backend.
+    """
+    if params.guide is not None and contract.PROMPT_LENGTH not in arrays:
+        return num_input
+    return _integer(arrays, contract.PROMPT_LENGTH, 0, num_input)
 
 
 def _rows(arrays: Arrays, task: Task, *, streaming: bool) -> tuple[Task, ...]:
@@ -191,7 +204,7 @@ def _rows(arrays: Arrays, task: Task, *, streaming: bool) -> tuple[Task, ...]:
         raise InvalidRequestError("a call with row_lengths neither streams nor verifies a draft")
     if task.params.looks_back or contract.PROMPT_LENGTH in arrays:
         raise InvalidRequestError(
-            "a call with row_lengths takes no prompt_length, penalties or min_tokens"
+            "a call with row_lengths takes no prompt_length, penalties, min_tokens or guide"
         )
     ends = np.cumsum(lengths).tolist()
     # All rows keep the call's id, so that a stop request ends them all.
@@ -238,6 +251,25 @@ def _bad_texts(arrays: Arrays) -> tuple[str, ...]:
         return tuple(text for each in arrays[contract.BAD_TEXTS].ravel() if (text := each.decode()))
     except UnicodeDecodeError:
         raise InvalidRequestError("bad_texts must be UTF-8 texts") from None
+
+
+def _guide(arrays: Arrays) -> Guide | None:
+    kind = _text(arrays, contract.GUIDE_TYPE)
+    if not kind:
+        return None
+    if kind not in GUIDE_KINDS:
+        raise InvalidRequestError(
+            f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}; given {kind!r}"
+        )
+    return Guide(kind, _text(arrays, contract.GUIDE))
+
+
+def _text(arrays: Arrays, name: str) -> str:
+    """Return a text, empty if it is absent. Raises InvalidRequestError if it is not UTF-8."""
+    try:
+        return str(_scalar(arrays, name, b"").decode())
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"{name} must be a UTF-8 text") from None
 
 
 def _logit_bias(arrays: Arrays) -> tuple[tuple[int, float], ...]:

@@ -98,6 +98,9 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
             row[0, token] = bias
         yield contract.EMBEDDING_BIAS, row
     yield from _ban_inputs(params)
+    if params.guide is not None:
+        yield contract.GUIDE_TYPE, text_array(params.guide.kind)
+        yield contract.GUIDE, text_array(params.guide.text)
     min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
     if sampling.takes_our_inputs and params.looks_back:
         yield contract.PROMPT_LENGTH, int32(sampling.num_prompt_tokens)
@@ -110,8 +113,7 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
     if sampling.num_top_log_probs:
         yield contract.NUM_TOP_LOG_PROBS, int32(sampling.num_top_log_probs)
     if sampling.cache_salt:
-        salt = np.asarray([[sampling.cache_salt.encode()]], dtype=np.object_)
-        yield contract.CACHE_SALT, salt
+        yield contract.CACHE_SALT, text_array(sampling.cache_salt)
 
 
 def _ban_inputs(params: SamplingParams) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -152,6 +154,11 @@ def round_seed(seed: int, num_context: int) -> int:
 def int32(value: int) -> npt.NDArray[np.int32]:
     """Return a number as the array of a contract tensor: [1, 1] int32."""
     return np.asarray([[value]], dtype=np.int32)
+
+
+def text_array(value: str) -> npt.NDArray[np.object_]:
+    """Return a text as the array of a contract tensor: [1, 1] bytes."""
+    return np.asarray([[value.encode()]], dtype=np.object_)
 
 
 def _fp32(value: float) -> npt.NDArray[np.float32]:

@@ -111,8 +111,13 @@ class DrafterFactory:
         if request.num_draft_tokens == 0:
             return []
         routed = self._by_name.get(context.task.drafter or "")
-        has_prediction = bool(request.prediction)
-        return allowed_drafters(request.drafter, known, routed, has_prediction=has_prediction)
+        return allowed_drafters(
+            request.drafter,
+            known,
+            routed,
+            has_prediction=bool(request.prediction),
+            has_guide=context.constraint is not None,
+        )
 
     def _has_logits(self, drafter: DrafterId) -> bool:
         return drafter.kind is DRAFT_MODEL and self._engines.has_targets_vocabulary(drafter.name)
@@ -156,6 +161,7 @@ class DrafterFactory:
                 prediction=lambda: self._tokenizer.plain(request.prediction),
                 remembered=lambda: self._memory.text(request.tenant),
                 script=lambda: self._scripts[drafter.name].draft_tokens(context.prompt),
+                constraint=lambda: context.constraint,
                 draft_model=lambda: self._engines.drafter(drafter, context),
             )
         )

@@ -25,8 +25,6 @@ NEUTRAL_INPUTS: dict[str, tuple[Any, ...]] = {
     "return_num_input_tokens": (False, True),
     "return_num_output_tokens": (False, True),
     "return_finish_reason": (False, True),
-    "guided_decoding_guide_type": ("",),
-    "guided_decoding_guide": ("",),
     "lora_task_id": (),
 }
 """Inputs of NVIDIA's models that clients send, with the values at which they change nothing."""

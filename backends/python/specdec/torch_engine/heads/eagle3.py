@@ -82,9 +82,9 @@ class Eagle3Head:
         drafting = list(range(len(readings)))
         step = 0
         while drafting:
-            draws = [[readings[n].draw(draft_tokens[n])] for n in drafting]
-            for n, (drawn,) in zip(drafting, self._sampler.choose(hidden, draws), strict=True):
-                draft_tokens[n].append(drawn.token)
+            draws = [readings[n].draw(draft_tokens[n]) for n in drafting]
+            for n, token in zip(drafting, self._sampler.guess(hidden, draws), strict=True):
+                draft_tokens[n].append(token)
             going = [
                 row
                 for row, n in enumerate(drafting)

@@ -11,6 +11,7 @@ from torch import Tensor
 from specdec.acceptance.sampling import Draw
 from specdec.token_ids import TokenIds
 from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
+from specdec.torch_engine.sampler import NOT_DRAWN
 from specdec.torch_engine.task import Task
 
 
@@ -58,7 +59,14 @@ class Reading:
         context = self.context[: self.end + 1]
         if draft_tokens:
             context = np.concatenate((context, np.asarray(draft_tokens, dtype=np.int32)))
-        return Draw(task.params, context, task.num_prompt_tokens, task.end_id, banned=task.banned)
+        return Draw(
+            task.params,
+            context,
+            task.num_prompt_tokens,
+            task.end_id,
+            banned=task.banned,
+            constraint=task.constraint,
+        )
 
 
 class HeadProposal(NamedTuple):
@@ -85,12 +93,12 @@ class DraftingHead(Protocol):
 
 
 def has_ended(reading: Reading, draft_tokens: list[int]) -> bool:
-    """Say whether the chain ends with the end token, after which a head drafts no more."""
-    return bool(draft_tokens) and draft_tokens[-1] == reading.task.end_id
+    """Say whether a head drafts no more: after the end token, or if no token could be drawn."""
+    return bool(draft_tokens) and draft_tokens[-1] in {reading.task.end_id, NOT_DRAWN.token}
 
 
 def offered(reading: Reading, draft_tokens: list[int]) -> HeadProposal:
-    """Return a chain as a proposal, without an end token."""
+    """Return a chain as a proposal, without the token that ended it."""
     return HeadProposal(
         tuple(draft_tokens[:-1] if has_ended(reading, draft_tokens) else draft_tokens)
     )

@@ -62,9 +62,9 @@ class MedusaHead:
             if not wanted:
                 break
             x = self._run(blocks, [readings[n] for n in wanted])
-            draws = [[readings[n].draw(draft_tokens[n])] for n in wanted]
-            for n, (drawn,) in zip(wanted, self._sampler.choose(x, draws), strict=True):
-                draft_tokens[n].append(drawn.token)
+            draws = [readings[n].draw(draft_tokens[n]) for n in wanted]
+            for n, token in zip(wanted, self._sampler.guess(x, draws), strict=True):
+                draft_tokens[n].append(token)
         return [offered(reading, own) for reading, own in zip(readings, draft_tokens, strict=True)]
 
     def _trees(self, readings: list[Reading]) -> list[HeadProposal]:

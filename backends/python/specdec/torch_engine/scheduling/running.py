@@ -110,6 +110,7 @@ class RunningTask:
                 keeps_logits,
                 draft_tokens[offset],
                 task.banned,
+                task.constraint,
             )
             for offset in range(count)
         ]
