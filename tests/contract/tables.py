@@ -57,6 +57,8 @@ NVIDIA_INPUTS = {
     "seed": _scalar("TYPE_UINT64"),
     "return_log_probs": _scalar("TYPE_BOOL"),
     "return_generation_logits": _scalar("TYPE_BOOL"),
+    "guided_decoding_guide_type": _list("TYPE_STRING", 1),
+    "guided_decoding_guide": _list("TYPE_STRING", 1),
     "return_perf_metrics": _scalar("TYPE_BOOL"),
     "exclude_input_in_output": _scalar("TYPE_BOOL"),
     "stop": _scalar("TYPE_BOOL"),
@@ -138,8 +140,6 @@ NVIDIA_OTHER_INPUTS = {
     "retention_token_range_durations_ms": _list("TYPE_INT32", -1),
     "retention_decode_priority": _list("TYPE_INT32", 1),
     "retention_decode_duration_ms": _list("TYPE_INT32", 1),
-    "guided_decoding_guide_type": _list("TYPE_STRING", 1),
-    "guided_decoding_guide": _list("TYPE_STRING", 1),
     "lookahead_window_size": _list("TYPE_INT32", 1),
     "lookahead_ngram_size": _list("TYPE_INT32", 1),
     "lookahead_verification_set_size": _list("TYPE_INT32", 1),
@@ -293,6 +293,8 @@ SPECDEC_INPUTS = {
     "prediction": Tensor("TYPE_STRING", (1,), is_optional=True),
     "deadline_ms": Tensor("TYPE_INT32", (1,), is_optional=True),
     "return_perf_metrics": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "guided_decoding_guide_type": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "guided_decoding_guide": Tensor("TYPE_STRING", (1,), is_optional=True),
 }
 
 # Inputs of NVIDIA's models that specdec takes for their clients; its own clients do not send them.
@@ -308,8 +310,6 @@ NVIDIAS_INPUTS = {
     "return_num_input_tokens": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "return_num_output_tokens": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "return_finish_reason": Tensor("TYPE_BOOL", (1,), is_optional=True),
-    "guided_decoding_guide_type": Tensor("TYPE_STRING", (1,), is_optional=True),
-    "guided_decoding_guide": Tensor("TYPE_STRING", (1,), is_optional=True),
     "lora_task_id": Tensor("TYPE_UINT64", (1,), is_optional=True),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _CLIENTS = frozenset(("geventhttpclient", "grpc", "tritonclient", "urllib3"))
-_TORCH = frozenset(("packaging", "safetensors", "torch", "tqdm", "yaml"))
+_TORCH = frozenset(("llguidance", "packaging", "safetensors", "torch", "tqdm", "yaml"))
 _MODULES = {
     "clients": _CLIENTS,
     "gateway": _CLIENTS | {"fastapi", "httptools", "prometheus_client", "pydantic", "uvicorn"},

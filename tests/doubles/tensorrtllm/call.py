@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.wire.engine_call import sampling_params
+from specdec.engines.wire.sampling_call import sampling_params
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.task import NO_TOKENS, Task
 from tests.doubles.tensorrtllm.built import BuiltEngine

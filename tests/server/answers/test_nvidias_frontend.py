@@ -70,11 +70,15 @@ def test_top_p_of_zero_is_greedy(client):
     assert read(client.stream("specdec", inputs_of(top_p=0.0, temperature=0.9))) == greedy
 
 
-def test_guided_decoding_is_refused_by_name(client):
-    """An answer that does not follow the guide would be worse than an error."""
-    guide = {"guided_decoding_guide_type": b"json", "guided_decoding_guide": b""}
-    tensors = {name: np.array([[text]], np.object_) for name, text in guide.items()}
-    with pytest.raises(Failure, match="unsupported: guided_decoding_guide_type must be ''"):
-        client.infer("specdec", inputs_of() | tensors)
-    neutral = {name: np.array([[b""]], np.object_) for name in guide}
-    assert client.infer("specdec", inputs_of() | neutral)
+def test_its_guides_are_followed(client):
+    """Without one it sends empty texts; one of an unknown type is refused by name."""
+
+    def guide(kind, text):
+        given = {"guided_decoding_guide_type": kind, "guided_decoding_guide": text}
+        return {name: np.array([[value]], np.object_) for name, value in given.items()}
+
+    found, *_ = read(client.stream("specdec", inputs_of() | guide(b"regex", b"(Nile|Rhine)!")))
+    assert found in {"Nile!", "Rhine!"}
+    assert client.infer("specdec", inputs_of() | guide(b"", b""))
+    with pytest.raises(Failure, match="guided_decoding_guide_type must be one of json, "):
+        client.infer("specdec", inputs_of() | guide(b"yaml", b"x"))

@@ -12,6 +12,7 @@ import pytest
 from specdec.drafting.candidates import EngineCandidate, HeadCandidate
 from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.drafting.copying.prediction import PredictionDrafter
+from specdec.drafting.grammar import GrammarDrafter
 from specdec.drafting.models.head import HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.steered import SteeredDrafter
@@ -33,6 +34,7 @@ from specdec.steering.request_steering import (
     RoundResult,
 )
 from specdec.steering.settings import ControlSettings
+from tests.unit.constraints.small_vocabulary import constraint
 from tests.unit.scripted import (
     END_ID,
     PROMPT,
@@ -128,6 +130,34 @@ def test_longer_draft_is_used_and_the_head_goes_on_drafting():
     copying.tokens = (1, 2, 3, 4)
     longer = drafter.propose(CONTEXT, 100)
     assert (longer.tokens, longer.drafter, longer.num_next) == ((1, 2, 3, 4), "lookup", 3)
+
+
+def forced(*tokens):
+    """Return a grammar drafter whose guide forces these tokens, each `ab` of a small vocabulary."""
+    text = "ab" * len(tokens)
+    own = constraint(f'start: "{text}" ("a" | "b")')
+    return GrammarDrafter("grammar", 7, 8, own, num_prompt=len(CONTEXT))
+
+
+@pytest.mark.parametrize(
+    ("head", "drafter", "tokens"),
+    [
+        ((2, 2, 5), "head", (2, 2, 5)),
+        ((2, 5, 5), "grammar", (2, 2)),
+        ((5,), "grammar", (2, 2)),
+    ],
+)
+def test_forced_tokens_replace_a_draft_that_does_not_begin_with_them(head, drafter, tokens):
+    """The forced tokens come in any case, and the head may know what follows."""
+    own = steered(Course([Choice("head", 3)]), [forced(2, 2)])
+    own.propose(CONTEXT, 100)
+    own.observe(make_round((1,), drafted=2, drafter="grammar", next_drafts=()))
+    own.propose(CONTEXT, 100)
+    own.observe(make_round((1,), drafted=2, drafter="grammar", next_drafts=head))
+
+    found = own.propose(CONTEXT, 100)
+
+    assert (found.drafter, found.tokens, found.num_next) == (drafter, tokens, 3)
 
 
 @pytest.mark.parametrize(("num_copied", "depth", "drafter"), [(3, 1, "head"), (4, 1, "lookup")])

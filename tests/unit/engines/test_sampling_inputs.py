@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.constraints.guide import Guide
 from specdec.engines.wire import contract
 from specdec.engines.wire.engine_call import parse_call
 from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
@@ -33,6 +34,8 @@ def sent(sampling, num_context=10):
         SamplingParams(repetition_penalty=1.5, presence_penalty=-2.0, frequency_penalty=0.5),
         SamplingParams(min_tokens=3, bad_words=((5,), (6, 7), (8,))),
         SamplingParams(logit_bias=((0, 0.5), (31, -100.0))),
+        SamplingParams(guide=Guide("json_schema", '{"const": "é"}')),
+        SamplingParams(guide=Guide("json")),
     ],
 )
 def test_engine_reads_the_parameters_that_were_sent(params):
@@ -44,6 +47,29 @@ def test_engine_reads_the_parameters_that_were_sent(params):
 
     assert task.params == params
     assert task.num_prompt_tokens == (8 if params.looks_back else 0)
+
+
+def test_without_a_prompt_length_the_guide_begins_after_the_input():
+    """NVIDIA's backend has no such input."""
+    kind = np.asarray([b"regex"], dtype=np.object_)
+    arrays = {contract.GUIDE_TYPE: kind, contract.GUIDE: np.asarray([b"a+"], dtype=np.object_)}
+
+    assert parse_call("r", BASE | arrays, BOTH).task.num_prompt_tokens == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (b"yaml", b"x", "must be one of json, json_schema, regex"),
+        (b"regex", b"\xff", "guided_decoding_guide must be a UTF-8 text"),
+    ],
+)
+def test_wrong_guide_is_refused(kind, text, message):
+    """Whether it can be compiled is found out later."""
+    given = {contract.GUIDE_TYPE: kind, contract.GUIDE: text}
+    arrays = {name: np.asarray([value], dtype=np.object_) for name, value in given.items()}
+    with pytest.raises(InvalidRequestError, match=message):
+        parse_call("r", BASE | arrays, BOTH)
 
 
 def test_greedy_call_has_one_sampling_tensor():

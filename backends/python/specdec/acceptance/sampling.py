@@ -43,7 +43,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs (token, number added to its logit before anything else)."""
     guide: Guide | None = None
-    """What the output must match; needs `Draw.constraint`."""
+    """The form that the output must match; needs `Draw.constraint`."""
     seed: int = 0
     """Key of the sampling noise, together with the position (noise.py)."""
 

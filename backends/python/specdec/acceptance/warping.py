@@ -132,7 +132,9 @@ def _constrain(logits: Tensor, draw: Draw) -> None:
     allowed = draw.constraint.after(draw.context[draw.num_prompt_tokens :])
     if allowed is None:
         return
-    has_end = draw.end_id is not None and 0 <= draw.end_id < len(logits)
-    if has_end and draw.end_id is not None:
+    if draw.end_id is None:
+        # A draft that is verified by probabilities draws the end token like any other.
+        allowed.forbidden[draw.constraint.end_ids] = not allowed.may_end
+    elif 0 <= draw.end_id < len(logits):
         allowed.forbidden[draw.end_id] = not allowed.may_end
     logits.masked_fill_(torch.from_numpy(allowed.forbidden).to(logits.device), NEVER)

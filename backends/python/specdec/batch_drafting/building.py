@@ -38,9 +38,7 @@ def usable_drafters(options: DraftingOptions, known: Sequence[DrafterId]) -> lis
     asked = read_drafter(options.drafter, known)
     routed = next((each for each in known if each.name == options.task_drafter), None)
     has_prediction = bool(options.prediction)
-    allowed = allowed_drafters(
-        asked, known, routed, has_prediction=has_prediction, has_guide=False
-    )
+    allowed = allowed_drafters(asked, known, routed, has_prediction=has_prediction, has_guide=False)
     kinds = HEAD, DRAFT_MODEL
     drafters = [each for each in allowed if each.kind.is_free or each.kind in kinds]
     num_models = sum(not each.kind.is_free for each in drafters)

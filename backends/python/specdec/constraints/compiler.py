@@ -4,49 +4,48 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from specdec.constraints.constraint import Constraint, in_one_line
-from specdec.constraints.grammars import grammar_of
 from specdec.constraints.guide import Guide
-from specdec.errors import InvalidRequestError, UnsupportedError
+from specdec.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
 
 NUM_KEPT = 64
 """Compiled guides that are kept; each takes some hundred kilobytes."""
 
-LIMITS = LLParserLimits(
-    max_lexer_states=50_000,
-    max_grammar_size=100_000,
-    step_max_items=50_000,
-    verbose_errors=False,
-)
-"""A fifth of llguidance's limits for states and grammar: these decide how much memory a guide may
-take, about 1.5 KB a state. The others bound the time of a mask, to some 10 ms."""
+MAX_LEXER_STATES, MAX_GRAMMAR_SIZE = 50_000, 100_000
+"""A fifth of llguidance's limits: these decide how much memory a guide may take, about 1.5 KB a
+state. Its other limits bound the time of a mask, to some 10 ms."""
 
 
 class CompiledGuide:
     """A guide for one vocabulary, from which the constraints of answers are made."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer) -> None:
+    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
         self._matcher = matcher
-        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._end_ids = end_ids
 
     def constraint(self) -> Constraint:
         """Return a constraint at the beginning of an answer."""
-        tokenizer = self._tokenizer
-        return Constraint(self._matcher.deep_copy(), tokenizer.vocab_size, tokenizer.eos_tokens)
+        return Constraint(self._matcher.deep_copy(), self._vocab_size, self._end_ids)
 
 
 class GuideCompiler:
-    """Compiles guides for one model; thread-safe."""
+    """Compiles guides for one vocabulary; thread-safe."""
 
-    def __init__(self, checkpoint: Path, vocab_size: int) -> None:
-        """Take the folder with the tokenizer; it is read when the first guide is compiled."""
-        self._file = checkpoint / "tokenizer.json"
-        self._vocab_size = vocab_size
+    def __init__(self, read_tokenizer: Callable[[], LLTokenizer]) -> None:
+        """Take a function that reads the tokenizer; it is called when the first guide comes.
+
+        It may raise UnsupportedError.
+        """
+        self._read_tokenizer = read_tokenizer
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[Guide, CompiledGuide] = OrderedDict()
         """Compiled guides, the least recently used first."""
@@ -69,36 +68,36 @@ class GuideCompiler:
         """
         if (kept := self.find(guide)) is not None:
             return kept
-        grammar = grammar_of(guide)
         with self._turn:
             if (kept := self.find(guide)) is not None:
                 return kept
-            tokenizer = self._read_tokenizer()
-            matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
-            if matcher.is_error():
-                raise InvalidRequestError(
-                    f"guided_decoding_guide of type {guide.kind!r}: "
-                    f"{in_one_line(matcher.get_error())}"
-                )
-            compiled = CompiledGuide(matcher, tokenizer)
-            if not _can_begin(compiled.constraint()):
-                raise InvalidRequestError("guided_decoding_guide matches no text at all")
+            tokenizer = self._tokenizer = self._tokenizer or self._read_tokenizer()
+            compiled = _compiled(guide, tokenizer)
         with self._lock:
             self._kept[guide] = compiled
             while len(self._kept) > NUM_KEPT:
                 self._kept.popitem(last=False)
         return compiled
 
-    def _read_tokenizer(self) -> LLTokenizer:
-        if self._tokenizer is None:
-            try:
-                text = self._file.read_text("utf-8")
-                self._tokenizer = LLTokenizer(text, n_vocab=self._vocab_size)
-            except (OSError, ValueError) as error:
-                raise UnsupportedError(
-                    f"guides need a fast tokenizer; {self._file} cannot be read: {error}"
-                ) from None
-        return self._tokenizer
+
+def _compiled(guide: Guide, tokenizer: LLTokenizer) -> CompiledGuide:
+    # Only here, because compiled engines need neither guides nor this package.
+    from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415
+
+    from specdec.constraints.grammars import grammar_of  # noqa: PLC0415
+
+    limits = LLParserLimits(
+        max_lexer_states=MAX_LEXER_STATES, max_grammar_size=MAX_GRAMMAR_SIZE, verbose_errors=False
+    )
+    matcher = LLMatcher(tokenizer, grammar_of(guide), log_level=0, limits=limits)
+    if matcher.is_error():
+        raise InvalidRequestError(
+            f"guided_decoding_guide of type {guide.kind!r}: {in_one_line(matcher.get_error())}"
+        )
+    compiled = CompiledGuide(matcher, tokenizer.vocab_size, tokenizer.eos_tokens)
+    if not _can_begin(compiled.constraint()):
+        raise InvalidRequestError("guided_decoding_guide matches no text at all")
+    return compiled
 
 
 def _can_begin(constraint: Constraint) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher
 
 from specdec.errors import InvalidRequestError
 from specdec.token_ids import TokenIds
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +35,10 @@ class Constraint:
     """
 
     def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
-        """Take a matcher at the beginning of an answer, and the end tokens that it knows."""
+        """Take a matcher at the beginning of an answer, and the model's end tokens."""
         self._matcher = matcher
-        self._end_ids = list(end_ids)
+        self.end_ids = list(end_ids)
+        """The model's end tokens."""
         self._bits = np.zeros(-(-vocab_size // 32), dtype=np.uint32)
         self._vocab_size = vocab_size
         self._taken: TokenIds = np.zeros(64, dtype=np.int32)
@@ -52,7 +56,7 @@ class Constraint:
         self._check()
         bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: self._vocab_size]
         forbidden = bits == 0
-        forbidden[self._end_ids] = True
+        forbidden[self.end_ids] = True
         return Allowed(forbidden, self._matcher.is_accepting())
 
     def num_allowed(self, answer: TokenIds, tokens: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
@@ -19,6 +19,9 @@ from specdec.constraints.guide import (
 )
 from specdec.errors import InvalidRequestError
 
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
 MAX_GUIDE_BYTES = 64 * 1024
 """Most bytes of a guide; the largest schemas that people publish have about as many."""
 MAX_NESTING = 64
@@ -27,9 +30,13 @@ MAX_NESTING = 64
 ANY_JSON: Mapping[str, Any] = {"type": ["object", "array"]}
 """The schema of the kind `json`: an object or a list, as in NVIDIA's engines."""
 
-WHITE_SPACE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-"""White space of JSON: that of Python's json.dumps and no other, so that an answer cannot go on
-with white space for ever, and the separators need not be guessed."""
+WHITE_SPACE: JsonCompileOptions = {
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "whitespace_flexible": False,
+}
+"""White space of JSON: that of Python's json.dumps and no other. So an answer cannot go on with
+white space for ever, and the guide forces more tokens."""
 
 
 def grammar_of(guide: Guide) -> str:

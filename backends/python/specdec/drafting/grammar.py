@@ -17,7 +17,12 @@ class GrammarDrafter:
     """
 
     def __init__(
-        self, name: str, source: int, num_tokens: int, constraint: Constraint | None, num_prompt: int
+        self,
+        name: str,
+        source: int,
+        num_tokens: int,
+        constraint: Constraint | None,
+        num_prompt: int,
     ) -> None:
         """Take the request's constraint; None for a request without a guide."""
         self._name = name

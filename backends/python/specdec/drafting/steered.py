@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from specdec.drafting.candidates import EngineCandidate, HeadCandidate
+from specdec.drafting.copying.choosing import copy_beside
 from specdec.drafting.copying.prediction import PredictionDrafter
-from specdec.drafting.grammar import GrammarDrafter
 from specdec.drafting.models.head import HeadDrafter
 from specdec.drafting.models.postponed import DraftCall, PostponedDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
@@ -22,7 +22,6 @@ from specdec.steering.choices import (
     Candidate,
     Choice,
     EstimatedDrafter,
-    least_beyond,
 )
 from specdec.steering.copying import CopyWatch, copy_result
 from specdec.steering.request_steering import RequestSteering, RoundResult
@@ -183,15 +182,10 @@ class SteeredDrafter:
         """Return a copy if one is long enough, else the draft of the chosen drafter."""
         own = self._from_head(context, max_tokens, choice)
         self._num_asked = own.num_next
-        beyond = least_beyond(max(own.depths, default=0))
-        for drafter in self._copying:
-            found = drafter.propose(context, max_tokens)
-            is_forced = isinstance(drafter, GrammarDrafter) and bool(found.tokens)
-            if is_forced and own.tokens[: len(found.tokens)] == found.tokens:
-                continue
-            if is_forced or max(found.depths, default=0) > beyond:
-                self._is_copy = True
-                return replace(found, num_next=own.num_next, next_depth=own.next_depth)
+        copied = copy_beside(own, self._copying, context, max_tokens)
+        if copied is not None:
+            self._is_copy = True
+            return replace(copied, num_next=own.num_next, next_depth=own.next_depth)
         if choice.drafter in self._engines:
             engine = self._engines[choice.drafter]
             found = engine.drafter.propose(context, min(max_tokens, choice.num_tokens))

@@ -1,4 +1,10 @@
-"""A target that is spared draft tokens that the request's guide forbids."""
+"""A target that is spared draft tokens that the request's guide forbids.
+
+Only drafts that were copied, or that are compared with the target's own choice, may be cut. A draft
+that was drawn and is verified by probabilities must stay whole: if a draw decided by its value how
+much is verified, the rules would not keep the target's distribution. A draft model draws under the
+same guide, so its draws are seldom forbidden.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,9 @@ class ConstrainedTarget:
         self._num_prompt = num_prompt
 
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
-        allowed = self._cut(context[self._num_prompt :], draft)
+        # Verification by probabilities needs the logits of drawn tokens, and of no others.
+        has_copies_only = draft.logits is None
+        allowed = self._cut(context[self._num_prompt :], draft) if has_copies_only else draft
         found = self._target.verify(context, allowed)
         if found.num_draft_tokens is None and len(allowed.tokens) < len(draft.tokens):
             # The loop would count those that were cut as rejected.
@@ -35,10 +43,7 @@ class ConstrainedTarget:
         if draft.parents:
             return self._cut_tree(answer, draft)
         size = self._constraint.num_allowed(answer, draft.tokens)
-        if size == len(draft.tokens):
-            return draft
-        logits = None if draft.logits is None else draft.logits[:size]
-        return replace(draft, tokens=draft.tokens[:size], logits=logits)
+        return replace(draft, tokens=draft.tokens[:size]) if size < len(draft.tokens) else draft
 
     def _cut_tree(self, answer: TokenIds, draft: Draft) -> Draft:
         paths: list[tuple[int, ...]] = []
@@ -56,6 +61,5 @@ class ConstrainedTarget:
         return replace(
             draft,
             tokens=tuple(draft.tokens[node] for node in kept),
-            logits=None if draft.logits is None else draft.logits[kept],
             parents=tuple(number_of[draft.parents[node]] for node in kept),
         )

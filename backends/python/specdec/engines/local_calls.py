@@ -11,7 +11,7 @@ import numpy as np
 from specdec.acceptance.modes import EXACT
 from specdec.engines.calls import Call, CallOutput
 from specdec.engines.protocol import EngineClock
-from specdec.engines.wire.engine_call import sampling_params
+from specdec.engines.wire.sampling_call import sampling_params
 from specdec.engines.wire.sampling_inputs import Sampling, round_seed, sampling_inputs
 from specdec.errors import EngineFailedError, SpecdecError
 from specdec.torch_engine.engine import TorchEngine

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.constraints.compiler import GuideCompiler
+from specdec.constraints.tokenizer import compiler_for
 from specdec.deployment.freshness import FreshnessWatch
 from specdec.deployment.load_check import check_repository
 from specdec.deployment.machine import machine
@@ -119,7 +120,7 @@ def _load(
     return _Loaded(
         settings=settings,
         tokenizer=tokenizer,
-        guides=GuideCompiler(tokenizer_dir, tokenizer.model_vocab_size),
+        guides=compiler_for(tokenizer_dir, tokenizer.model_vocab_size),
         engines=engines,
         metrics=metrics,
         plane=plane,

@@ -68,7 +68,8 @@ class JobBuilder:
         """Return the job of an admitted request.
 
         Raises InvalidRequestError for a prompt that is too long or that the chat template refuses,
-        and for a guide that cannot be compiled. Raises UnsupportedError if the request asks for something that these engines cannot do.
+        and for a guide that cannot be compiled. Raises UnsupportedError if the request asks for
+        something that these engines cannot do.
         """
         prompt = self._tokenizer.prompt(admitted.request, self._settings.max_seq_len)
         request = with_max_tokens(admitted.request, self._settings.max_seq_len - len(prompt))
@@ -204,10 +205,16 @@ class JobBuilder:
     def _constraint(self, request: GenerationRequest, end_id: int | None) -> Constraint | None:
         """Return the constraint of a request; None without a guide.
 
-        Raises InvalidRequestError for a guide that cannot be compiled or an answer that cannot end.
+        Raises InvalidRequestError for a guide that cannot be compiled or an answer that cannot end,
+        and UnsupportedError on engines without our sampler.
         """
         if request.sampling.guide is None:
             return None
+        if not self._settings.has_shared_sampler:
+            raise UnsupportedError(
+                "guided_decoding_guide_type must be left out, because only engines of specdec "
+                f"follow guides; given {request.sampling.guide.kind!r}"
+            )
         if end_id is None:
             raise InvalidRequestError(
                 "a guide needs an end token, because the answer ends where the guide says; "

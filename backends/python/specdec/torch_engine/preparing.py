@@ -1,4 +1,4 @@
-"""What a task's bad texts and guide need before it runs, prepared on a thread of its own.
+"""The bad texts and guides of tasks, prepared on a thread of their own before the tasks run.
 
 Preparing a list of bad texts searches the whole vocabulary, and a guide must be compiled. On the
 engine's thread this would delay other tasks too long. Each round of a request sends both again, so
@@ -16,9 +16,10 @@ from pathlib import Path
 
 from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.acceptance.sampling import SamplingParams
-from specdec.constraints.compiler import CompiledGuide, GuideCompiler
+from specdec.constraints.compiler import CompiledGuide
 from specdec.constraints.constraint import Constraint
 from specdec.constraints.guide import Guide
+from specdec.constraints.tokenizer import compiler_for
 from specdec.token_texts import read_token_texts
 from specdec.torch_engine.task import Task, caller_and_number
 
@@ -35,14 +36,14 @@ class Prepared:
 
 
 class Preparations:
-    """What was prepared for the tasks of one engine, and the thread that prepares more."""
+    """All that was prepared for the tasks of one engine, and the thread that prepares more."""
 
     def __init__(self, checkpoint: Path, vocab_size: int) -> None:
         """Take the checkpoint with the tokenizer, which is read when it is first needed."""
         self._checkpoint = checkpoint
         self._vocab_size = vocab_size
         self._vocabulary: Vocabulary | None = None
-        self._guides = GuideCompiler(checkpoint, vocab_size)
+        self._guides = compiler_for(checkpoint, vocab_size)
         self._kept: dict[tuple[str, ...], BannedText] = {}
         """Prepared lists, least recently used first; guarded by `_has_ended`."""
         self._num_jobs = 0

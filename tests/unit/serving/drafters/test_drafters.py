@@ -241,9 +241,9 @@ def test_names_of_drafters_are_reserved_and_numbered():
     """Requests name drafters, and `output_sources` numbers them, in a fixed order."""
     settings = settings_of(target_head_name="eagle3", scripted_drafters="a=b").drafters
     assert settings.names == (
-        *("lookup", "draft", "suffix", "prediction", "eagle3", "eagle3_tree", "a"),
+        *("lookup", "draft", "suffix", "prediction", "eagle3", "eagle3_tree", "a", "grammar"),
     )
-    assert [each.source for each in settings.ids] == list(range(1, 8))
+    assert [each.source for each in settings.ids] == list(range(1, 9))
     assert {"lookup", "suffix", "prediction", "auto", "copy", "none", "tree", "vote"} < set(
         RESERVED
     )

@@ -98,9 +98,6 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
             row[0, token] = bias
         yield contract.EMBEDDING_BIAS, row
     yield from _ban_inputs(params)
-    if params.guide is not None:
-        yield contract.GUIDE_TYPE, text_array(params.guide.kind)
-        yield contract.GUIDE, text_array(params.guide.text)
     min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
     if sampling.takes_our_inputs and params.looks_back:
         yield contract.PROMPT_LENGTH, int32(sampling.num_prompt_tokens)
@@ -117,11 +114,15 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
 
 
 def _ban_inputs(params: SamplingParams) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield the inputs that ban tokens: bad words and the guide."""
     if params.bad_words:
         yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
     if params.bad_texts:
         texts = [text.encode() for text in params.bad_texts]
         yield contract.BAD_TEXTS, np.asarray([texts], dtype=np.object_)
+    if params.guide is not None:
+        yield contract.GUIDE_TYPE, text_array(params.guide.kind)
+        yield contract.GUIDE, text_array(params.guide.text)
 
 
 def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:

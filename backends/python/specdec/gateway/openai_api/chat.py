@@ -10,6 +10,7 @@ from specdec.clients.request import GenerationRequest
 from specdec.clients.response import AnswerEnd, Chunk, GenerationResult
 from specdec.gateway.openai_api.answer_format import AnswerFormat
 from specdec.gateway.openai_api.errors import bad_request
+from specdec.gateway.openai_api.guides import GUIDE_INPUTS, GuideFields, guide_of_format
 from specdec.gateway.openai_api.requests import ALL_THAT_FITS, checked_max_tokens, requests_of
 from specdec.gateway.openai_api.schema import ChatRequest, joined
 
@@ -21,7 +22,12 @@ class ChatFormat(AnswerFormat):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
     fields = MappingProxyType(
-        {"stop_words": "stop", "num_top_log_probs": "top_logprobs", "prompt": "messages"}
+        {
+            "stop_words": "stop",
+            "num_top_log_probs": "top_logprobs",
+            "prompt": "messages",
+            **GUIDE_INPUTS,
+        }
     )
 
     def __init__(self, body: ChatRequest) -> None:
@@ -91,10 +97,22 @@ def chat_requests(
         form=form,
         max_tokens=_max_tokens(body),
         tenant=tenant,
+        guide=_guide(body),
         prediction=prediction,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
     )
+
+
+def _guide(body: ChatRequest) -> GuideFields | None:
+    """Return the guide of `response_format`. Raises ApiError if there is one of vLLM's too."""
+    guide = guide_of_format(body.response_format)
+    if guide is not None and body.structured_outputs is not None:
+        raise bad_request(
+            "structured_outputs must be left out with a response_format that constrains",
+            "structured_outputs",
+        )
+    return guide
 
 
 def _max_tokens(body: ChatRequest) -> int:

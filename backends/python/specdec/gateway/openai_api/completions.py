@@ -28,6 +28,8 @@ class CompletionFormat(AnswerFormat):
             "num_top_log_probs": "logprobs",
             "text_input": "prompt",
             "input_ids": "prompt",
+            "guided_decoding_guide_type": "structured_outputs",
+            "guided_decoding_guide": "structured_outputs",
         }
     )
 

@@ -209,9 +209,18 @@ def _path(location: Sequence[str | int]) -> str | None:
     for index, part in enumerate(location):
         if isinstance(part, int):
             path += f"[{part}]" if path else ""
-        elif index and part.isidentifier() and part not in _MEMBERS:
+        elif index and part.isidentifier() and not _is_member(location, index):
             path += f".{part}" if path else part
     return path or None
+
+
+def _is_member(location: Sequence[str | int], index: int) -> bool:
+    """Return whether this part of a location names the member of a union, not a field.
+
+    After `response_format` comes its type.
+    """
+    is_type = index > 1 and location[index - 1] == "response_format"
+    return is_type or location[index] in _MEMBERS
 
 
 _MEMBERS = {"str", "int", "float", "bool", "TextPart", "none", *PROMPT_KINDS}

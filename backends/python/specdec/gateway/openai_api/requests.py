@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from specdec.clients.request import GenerationRequest
 from specdec.gateway.openai_api.answer_format import AnswerFormat
 from specdec.gateway.openai_api.errors import bad_request
+from specdec.gateway.openai_api.guides import GuideFields
 from specdec.gateway.openai_api.schema import GenerationFields
 
 ALL_THAT_FITS = -1
@@ -40,6 +42,7 @@ def requests_of(
     form: AnswerFormat,
     max_tokens: int,
     tenant: str | None,
+    guide: GuideFields | None = None,
     **rest: Any,
 ) -> list[GenerationRequest]:
     """Return the requests to the model, one for each answer; answer i of a prompt has seed + i.
@@ -64,6 +67,7 @@ def requests_of(
         "num_top_log_probs": form.num_log_probs or None,
         "return_prompt_token_ids": form.has_token_ids or None,
         **{name: getattr(body, name) for name in _SAME_NAMES},
+        **({} if (guide := guide or _vllm_guide(body)) is None else asdict(guide)),
         **rest,
     }
     return [
@@ -76,6 +80,10 @@ def requests_of(
         for index, prompt in enumerate(prompts)
         for number in range(num_each)
     ]
+
+
+def _vllm_guide(body: GenerationFields) -> GuideFields | None:
+    return None if body.structured_outputs is None else body.structured_outputs.fields()
 
 
 def checked_max_tokens(value: int, field: str) -> int:

@@ -6,72 +6,21 @@ that ask for nothing; others are refused by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Tag,
+from pydantic import Discriminator, Field, Tag
+
+from specdec.gateway.openai_api.api_object import (
+    ApiObject,
+    Int32,
+    Off,
+    Text,
+    Tokens,
+    Unsupported,
+    only,
 )
-from pydantic_core import PydanticCustomError, core_schema
+from specdec.gateway.openai_api.guides import ResponseFormat, StructuredOutputs
 
-INT32 = Field(ge=-(2**31), le=2**31 - 1)
-Int32 = Annotated[int, INT32]
-Tokens = Annotated[list[Int32], Field(min_length=1)]
-
-
-@dataclass(frozen=True)
-class Only:
-    """Restricts a field to some values, beside null, in requests and in the OpenAPI page."""
-
-    allowed: tuple[object, ...]
-
-    def check(self, value: object) -> object:
-        """Return the value if it is allowed. Raises PydanticCustomError."""
-        if value is None or value in self.allowed:
-            return value
-        texts = " or ".join(map(repr, self.allowed)) or "left out"
-        raise PydanticCustomError(
-            "unsupported",
-            "not supported; it must be {texts}",
-            {"texts": texts},
-        )
-
-    def __get_pydantic_core_schema__(
-        self, source: type[Any], handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"enum": [*self.allowed, None]}
-
-
-def only(*allowed: object) -> Only:
-    """Return the annotation of a field that may have these values, beside null."""
-    return Only(allowed)
-
-
-def _with_whole_characters(text: str) -> str:
-    """Return a text. Raises PydanticCustomError for half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise PydanticCustomError(
-            "invalid_text", "must not have half of a surrogate pair"
-        ) from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_with_whole_characters)]
-"""A text that can be sent as UTF-8."""
 PROMPT_KINDS = ("text", "texts", "tokens", "token_lists")
 """The forms that `prompt` may have."""
 
@@ -89,16 +38,6 @@ TokenId = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
 """A token as the key of a JSON object."""
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
-Unsupported = Annotated[Any, only()]
-"""A field that must be null or left out."""
-Off = Annotated[bool | None, only(False)]
-"""A switch that must be off."""
-
-
-class ApiObject(BaseModel):
-    """A JSON object of a request. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class StreamOptions(ApiObject):
@@ -171,6 +110,7 @@ class GenerationFields(ApiObject):
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     return_token_ids: bool | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     # Ours.
     drafter: Text | None = None
@@ -208,7 +148,7 @@ class ChatRequest(GenerationFields):
     moderation: Unsupported = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Annotated[str | None, only("none")] = None
-    response_format: Annotated[Any, only({"type": "text"})] = None
+    response_format: ResponseFormat | None = None
     tool_choice: Annotated[Any, only("none")] = None
     tools: Annotated[Any, only([])] = None
     verbosity: Annotated[str | None, only("medium")] = None

@@ -20,13 +20,6 @@ def choose_verification(
     """
     if engines.has_drafters_inside:
         return _inside(asked, params, engines)
-    if params.guide is not None and not engines.has_shared_sampler:
-        # A compiled engine begins the guide anew in each call, so only one call can follow it.
-        if asked is None:
-            return NO_VERIFICATION
-        raise UnsupportedError(
-            f"with a guide these engines can do no speculation; given verification {asked!r}"
-        )
     # For a greedy request, every mode compares draft tokens with the most likely token.
     if params.is_greedy:
         return EXACT
