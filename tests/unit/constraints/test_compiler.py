@@ -1,17 +1,22 @@
 """Guides that are compiled, and the errors for others."""
 
 import json
+import re
 import threading
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from specdec.constraints.compiler import NUM_KEPT
 from specdec.constraints.grammars import MAX_GUIDE_BYTES, MAX_NESTING
 from specdec.constraints.guide import GUIDE_KINDS, Guide
+from specdec.constraints.tokenizer import compiler_for
 from specdec.errors import InvalidRequestError
+from specdec.folders import CHECKOUT
 from tests.unit.constraints.small_vocabulary import compiler
 
+DEFAULT_TARGET = CHECKOUT / "model_repository" / "target" / "1" / "checkpoint"
 BYTES = (*(bytes([each]) for each in range(128)), b"<end>")
 """A vocabulary for texts in ASCII."""
 TAGS = {
@@ -114,6 +119,18 @@ def test_threads_compile_at_the_same_time():
 
     assert len(found) == 12
     assert len(set(map(id, found))) == 3
+
+
+def test_names_of_special_tokens_are_text():
+    """A guide may force their letters, and never the tokens themselves."""
+    own = compiler_for(DEFAULT_TARGET, 49152).compile(Guide("regex", "<.im_end.>")).constraint()
+    answer = []
+    while not (found := own.after(np.asarray(answer, dtype=np.int32))).may_end:
+        answer.append(int(np.flatnonzero(~found.forbidden)[0]))
+
+    tokenizer = Tokenizer.from_file(str(DEFAULT_TARGET / "tokenizer.json"))
+    assert len(answer) > 3
+    assert re.fullmatch("<.im_end.>", tokenizer.decode(answer, skip_special_tokens=True))
 
 
 def test_all_kinds_are_known():

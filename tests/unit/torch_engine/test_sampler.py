@@ -1,10 +1,14 @@
 """Draft tokens that a head draws."""
 
 import numpy as np
+import pytest
 import torch
 
 from specdec.acceptance.sampling import Draw, SamplingParams
+from specdec.constraints.guide import Guide
+from specdec.errors import InvalidRequestError
 from specdec.torch_engine.sampler import NOT_DRAWN, Sampler
+from tests.unit.constraints.small_vocabulary import END, constraint
 
 ONLY = 2
 """The only token in the vocabulary of the head's output."""
@@ -12,6 +16,8 @@ ONLY = 2
 
 class NarrowHead:
     """An output head that leaves out all tokens but one, as heads of small vocabularies do."""
+
+    is_reduced = True
 
     def logits(self, hidden):
         rows = torch.full((len(hidden), 4), float("-inf"))
@@ -49,3 +55,22 @@ def test_a_ranking_without_a_possible_token_is_empty():
     rankings = Sampler(NarrowHead()).rank(torch.ones(2, 2), [draw(), draw([ONLY])], 3)
 
     assert [[token for token, _ in each] for each in rankings] == [[ONLY], []]
+
+
+def test_a_draft_ends_where_its_vocabulary_lacks_what_the_guide_allows():
+    """Its tokens so far are kept. A whole vocabulary always has a token that is allowed."""
+    guided = Draw(
+        SamplingParams(guide=Guide("regex", "b")),
+        np.zeros(3, dtype=np.int32),
+        3,
+        end_id=END,
+        constraint=constraint('start: "b"'),
+    )
+    head = NarrowHead()
+
+    ((drawn,),) = Sampler(head).choose(torch.ones(2, 2), [[guided]])
+    assert drawn.token == END
+
+    head.is_reduced = False
+    with pytest.raises(InvalidRequestError, match="no token is left"):
+        Sampler(head).choose(torch.ones(2, 2), [[guided]])

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 
+PRIVATE = "\ue000"
+"""Character for private use, which no text has."""
+
+
 def compiler_for(checkpoint: Path, vocab_size: int) -> GuideCompiler:
     """Return a compiler for the model in a folder, whose logits have `vocab_size` columns."""
     return GuideCompiler(partial(read_tokenizer, checkpoint, vocab_size))
@@ -32,15 +36,41 @@ def read_tokenizer(checkpoint: Path, vocab_size: int) -> LLTokenizer:
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"guides: {advice_on(error, 'torch')}") from None
     try:
-        text = (checkpoint / "tokenizer.json").read_text("utf-8")
-        end_ids = sorted(set(_end_ids(checkpoint, json.loads(text))))
+        tokenizer = json.loads((checkpoint / "tokenizer.json").read_text("utf-8"))
+        end_ids = sorted(set(_end_ids(checkpoint, tokenizer)))
         if not end_ids:
             raise UnsupportedError(f"guides need an end token; {checkpoint} names none")
-        return LLTokenizer(text, n_vocab=vocab_size, eos_token=end_ids)
-    except (OSError, ValueError) as error:
+        _rename_special_tokens(tokenizer)
+        return LLTokenizer(json.dumps(tokenizer), n_vocab=vocab_size, eos_token=end_ids)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnsupportedError(
             f"guides need a tokenizer.json that llguidance reads; {checkpoint}: {error}"
         ) from None
+
+
+def _rename_special_tokens(tokenizer: dict[str, Any]) -> None:
+    """Give special tokens names that no text has.
+
+    llguidance encodes text that a guide forces. A text such as `<|im_end|>` must not become the
+    special token of that name, which is never part of an answer's text.
+    """
+    names = {
+        each["content"]: f"{PRIVATE}{each['id']}{PRIVATE}"
+        for each in tokenizer.get("added_tokens") or []
+        if each["special"]
+    }
+    for each in tokenizer.get("added_tokens") or []:
+        each["content"] = names.get(each["content"], each["content"])
+    model = tokenizer["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(text, text): token for text, token in vocabulary.items()}
+    else:
+        model["vocab"] = [[names.get(text, text), *rest] for text, *rest in vocabulary]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    # It would add special tokens by their names, and forced text gets none.
+    tokenizer["post_processor"] = None
 
 
 def _end_ids(checkpoint: Path, tokenizer: dict[str, Any]) -> Iterator[int]:

@@ -140,8 +140,26 @@ class Sampler:
             numbers = [number for n in others for number in rows[n]]
             logits = iter(self._head.logits(hidden[_at_least_two(numbers)]))
             for n in others:
-                drawn[n] = _draw_chain([next(logits) for _ in chains[n]], chains[n])
+                drawn[n] = self._draw_chain([next(logits) for _ in chains[n]], chains[n])
         return drawn
+
+    def _draw_chain(self, rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[DrawnToken]:
+        drawn: list[DrawnToken] = []
+        for row, draw in zip(rows, draws, strict=True):
+            drawn.append(self._draw(row, draw))
+            if draw.draft_token is not None and draw.draft_token != drawn[-1].token:
+                break
+        return drawn + [NOT_DRAWN] * (len(draws) - len(drawn))
+
+    def _draw(self, row: Tensor, draw: Draw) -> DrawnToken:
+        try:
+            return draw_token(row, draw)
+        except InvalidRequestError:
+            if draw.constraint is None or draw.end_id is None or not self._head.is_reduced:
+                raise
+            # A draft model with a small vocabulary may lack all tokens that the guide allows. Its
+            # draft ends there.
+            return DrawnToken(draw.end_id)
 
 
 def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
@@ -158,15 +176,6 @@ def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
 
 def _not_finite() -> EngineFailedError:
     return EngineFailedError("the model's output for this request is not finite")
-
-
-def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[DrawnToken]:
-    drawn: list[DrawnToken] = []
-    for row, draw in zip(rows, draws, strict=True):
-        drawn.append(draw_token(row, draw))
-        if draw.draft_token is not None and draw.draft_token != drawn[-1].token:
-            break
-    return drawn + [NOT_DRAWN] * (len(draws) - len(drawn))
 
 
 def draw_token(logits: Tensor, draw: Draw) -> DrawnToken:

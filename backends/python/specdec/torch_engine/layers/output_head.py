@@ -87,6 +87,11 @@ class OutputHead:
         self._token_of_row = token_of_row
         self._vocab_size = vocab_size
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it leaves out tokens of the vocabulary, as those of drafts do."""
+        return self._token_of_row is not None
+
     def most_likely(self, hidden: Tensor) -> Tensor:
         """Return the most likely token [n] int64 for `hidden` [n ≥ 2, hidden] float32.
 
