@@ -30,6 +30,14 @@ _SAME_NAMES = frozenset(
 """Inputs that are fields of the API with the same name."""
 
 _OTHER_NAMES = {"text_input": "prompt", "input_ids": "prompt", "stop_words": "stop"}
+_GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
+_CONSTRAINTS = {
+    "json_schema": "json",
+    "regex": "regex",
+    "ebnf_grammar": "grammar",
+    "structural_tag": "structural_tag",
+}
+"""Names of vLLM's constraints, by `guided_decoding_guide_type`."""
 _JSON = ("messages", "logit_bias")
 """Inputs that hold JSON as a text."""
 
@@ -141,12 +149,25 @@ class OpenAiClient:
                 body[_OTHER_NAMES.get(name, name)] = values
             elif name in _JSON:
                 body[name] = json.loads(str(values))
+            elif name in _GUIDE:
+                continue
             elif name == "prediction":
                 body[name] = {"type": "content", "content": values}
             elif name not in {"stream", "return_perf_metrics"}:
                 message = f"this client cannot send {name}"
                 raise SpecdecError(message, error_type=INVALID_REQUEST, status="INVALID_ARG")
+        if request.guided_decoding_guide_type:
+            body["structured_outputs"] = _constraint(request)
         return "chat/completions" if "messages" in body else "completions", body
+
+
+def _constraint(request: GenerationRequest) -> dict[str, Any]:
+    """Return a request's guide in vLLM's form. Raises SpecdecError for one that the API lacks."""
+    kind = str(request.guided_decoding_guide_type)
+    if kind not in _CONSTRAINTS:
+        message = f"this client cannot send the guide {kind}"
+        raise SpecdecError(message, error_type=INVALID_REQUEST, status="INVALID_ARG")
+    return {_CONSTRAINTS[kind]: request.guided_decoding_guide or ""}
 
 
 def _chunk(choice: Mapping[str, Any]) -> Chunk | None:

@@ -48,6 +48,12 @@ REQUEST_OPTIONS = {
     ),
     "stop_words": ("--stop", "TEXT", "text that ends the answer; may be repeated"),
     "bad_words": ("--bad-words", "TEXT", "text that the answer must not have; may be repeated"),
+    "guided_decoding_guide_type": (
+        "--guide-type",
+        "TYPE",
+        "form of the answer: json, json_schema, regex, ebnf_grammar or structural_tag",
+    ),
+    "guided_decoding_guide": ("--guide", "TEXT", "the schema, expression or grammar of that form"),
     "task": ("--task", "LABEL", "label by which acceptance is recorded"),
     "tenant": ("--tenant", "NAME", "whose share of the server the request uses"),
     "deadline_ms": ("--deadline-ms", "MS", "time after which the server gives up"),

@@ -30,6 +30,7 @@ BENCHES = {
     "exact": Bench("lab.exactness.exact", "answers with each drafter against the target's own"),
     "gateway": Bench("lab.gateway.cost", "what the gateway costs beside direct gRPC"),
     "gateway_exact": Bench("lab.gateway.exact", "answers through the gateway against KServe's"),
+    "guides": Bench("lab.guides.validity", "answers that follow guides, with each drafter"),
     "inside": Bench("lab.peers.inside", "our drafters inside vLLM, beside vLLM's own server"),
     "peers": Bench("lab.peers.peers", "other engines on the same weights and prompts"),
     "ramp": Bench("lab.load.ramp", "speculation on and off while the load of one server grows"),

@@ -53,6 +53,17 @@ def test_errors_keep_their_type(answer, error_type):
     assert caught.value.error_type == error_type
 
 
+def test_guide_is_sent_in_vllms_form():
+    """OpenAI's own has JSON only. A guide that neither can say is refused."""
+    guide = {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "a+"}
+    with running(greeting) as gateway, client_of(gateway) as client:
+        client.generate(GenerationRequest(text_input="x", **guide))
+        asked = gateway.triton.asked[-1][1]
+        assert {name: asked[name] for name in guide} == guide
+        with pytest.raises(SpecdecError, match="cannot send the guide json"):
+            client.generate(GenerationRequest(text_input="x", guided_decoding_guide_type="json"))
+
+
 def test_input_that_the_api_lacks_is_refused():
     """It is not left out silently."""
     with (

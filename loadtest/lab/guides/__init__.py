@@ -1,0 +1,1 @@
+"""Measurements of answers that follow a guide."""
