@@ -85,7 +85,8 @@ RANGES: dict[str, dict[str, Any]] = {
     "store": {"const": False},
     "tools": {"const": []},
     "tool_choice": {"const": "none"},
-    "response_format": {"enum": [{"type": "text"}, {"type": "json_object"}]},
+    # A constraint of either kind excludes the other.
+    "response_format": {"const": {"type": "text"}},
     "structured_outputs": {"enum": [{"regex": "[a-z]+"}, {"choice": ["yes", "no"]}]},
     "prompt_cache_retention": {"const": "in_memory"},
     "reasoning_effort": {"const": "none"},
