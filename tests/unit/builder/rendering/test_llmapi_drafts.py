@@ -30,7 +30,7 @@ def test_orchestrator_and_engine_agree(tmp_path):
     engine = settings(repository / "target", TensorRtLlmModelSettings)
     assert orchestrator.engines.has_drafters_inside
     assert orchestrator.drafters == engine.drafters
-    assert engine.drafters.names == ("lookup", "draft", "suffix", "prediction")
+    assert engine.drafters.names == ("lookup", "draft", "suffix", "prediction", "grammar")
     assert engine.max_draft_len == orchestrator.engines.max_draft_len == 8
     assert 0 < engine.kv_cache_fraction < 1
     check_repository(repository, orchestrator, VOCAB)

@@ -48,7 +48,7 @@ def test_orchestrator_and_engine_agree_on_drafters(repository):
     engine = settings(repository / "target", VllmModelSettings)
     assert orchestrator.engines.has_drafters_inside
     assert orchestrator.drafters == engine.drafters
-    assert orchestrator.drafters.names == ("lookup", "suffix", "prediction", "eagle3")
+    assert orchestrator.drafters.names == ("lookup", "suffix", "prediction", "eagle3", "grammar")
     assert orchestrator.engines.max_draft_len == engine.max_draft_len
     assert engine.speculative_config("/head") == {
         "method": "eagle3",
