@@ -5,8 +5,8 @@ passes of a pair ask the same prompts in the same order, salted so that no cache
 processor time is that of the gateway's process. A chunk is one response of the server that has
 tokens; the gateway sends it as one or more events.
 
-The time to the first token is measured apart, because it hardly differs beside the time that a
-prompt takes: with pairs of short prompts, one after another, on the idle server.
+The time to the first token is measured apart, because the time of a long prompt would hide the
+difference: with pairs of short prompts, one after another, on the idle server.
 """
 
 from __future__ import annotations

@@ -16,25 +16,25 @@ NAMES = (
 """Names of properties, some of which need several bytes a character."""
 WORDS = ("red", "blue", "north", "open", "closed", "small", "very large", "Zürich", "n/a", "A-1")
 PATTERNS = ("^[A-Z]{3}-[0-9]{2}$", "^(yes|no|maybe)$", "^[a-z]+@[a-z]+[.]org$", "^#[0-9a-f]{6}$")
-FORMATS = ("date", "time", "uuid", "ipv4")
+FORMATS = ("date", "uuid", "ipv4")
 MAX_DEPTH = 3
 FUNCTIONS = ("get_weather", "book_table", "send_mail", "create_ticket")
 
 
 @dataclass(frozen=True, slots=True)
 class GuideTask:
-    """A question, the guide for its answer, and a check of the answer that knows no guide."""
+    """A question, the guide for its answer, and a check of the answer by other means."""
 
     name: str
-    column: str
-    """The kind of task: a row of a table."""
+    group: str
+    """The kind of task, a row of the table."""
     question: str
     kind: str
     """`guided_decoding_guide_type`."""
     guide: str
     """`guided_decoding_guide`."""
     is_valid: Callable[[str], bool]
-    """Function from an answer's text to whether it is as the guide says."""
+    """Function that returns whether an answer's text follows the guide."""
 
 
 def json_tasks(count: int, seed: int) -> Iterator[GuideTask]:
@@ -99,9 +99,9 @@ def regex_tasks(count: int, seed: int) -> Iterator[GuideTask]:
         )
 
 
-def _of_schema(name: str, column: str, question: str, schema: dict[str, Any]) -> GuideTask:
+def _of_schema(name: str, group: str, question: str, schema: dict[str, Any]) -> GuideTask:
     text = json.dumps(schema, ensure_ascii=False)
-    return GuideTask(name, column, question, "json_schema", text, _following(schema))
+    return GuideTask(name, group, question, "json_schema", text, _following(schema))
 
 
 def _following(schema: dict[str, Any]) -> Callable[[str], bool]:

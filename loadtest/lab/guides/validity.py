@@ -39,10 +39,10 @@ class GuidedAnswer:
     """One answer, and what was found out about it."""
 
     task: str
-    column: str
+    group: str
     case: str
     arm: str
-    door: str
+    way: str
     has_ended: bool
     """Whether the answer is complete."""
     is_valid: bool
@@ -55,7 +55,7 @@ class GuidedAnswer:
 
     def __str__(self) -> str:
         fault = "other tokens" if not self.is_equal else "does not follow its guide"
-        return f"{self.task}, {self.case}, {self.arm}, {self.door}: {fault}"
+        return f"{self.task}, {self.case}, {self.arm}, {self.way}: {fault}"
 
 
 def main(argv: list[str]) -> int:
@@ -68,10 +68,10 @@ def main(argv: list[str]) -> int:
         GrpcClient(server.grpc_url, timeout_s=600.0) as kserve,
         OpenAiClient(server.openai_url, timeout_s=600.0) as gateway,
     ):
-        doors: dict[str, GrpcClient | OpenAiClient] = {KSERVE: kserve, GATEWAY: gateway}
+        ways: dict[str, GrpcClient | OpenAiClient] = {KSERVE: kserve, GATEWAY: gateway}
 
         def ask(task: GuideTask) -> list[GuidedAnswer]:
-            return list(_answers(doors, task, arms, arguments))
+            return list(_answers(ways, task, arms, arguments))
 
         found = find_at_once(ask, tasks, arguments.concurrency)
     rows = _rows(found)
@@ -91,7 +91,7 @@ def _tasks(count: int) -> Iterator[GuideTask]:
 
 
 def _answers(
-    doors: dict[str, GrpcClient | OpenAiClient],
+    ways: dict[str, GrpcClient | OpenAiClient],
     task: GuideTask,
     arms: Sequence[Arm],
     arguments: argparse.Namespace,
@@ -99,7 +99,7 @@ def _answers(
     for case in arguments.cases:
         expected: tuple[int, ...] | None = None
         for arm in arms:
-            for door, client in doors.items():
+            for way, client in ways.items():
                 request = GenerationRequest(
                     messages=[{"role": "user", "content": task.question}],
                     max_tokens=arguments.max_tokens,
@@ -113,10 +113,10 @@ def _answers(
                 expected = tokens if expected is None else expected
                 yield GuidedAnswer(
                     task.name,
-                    task.column,
+                    task.group,
                     str(case),
                     str(arm),
-                    door,
+                    way,
                     result.end.finish_reason == "stop",
                     task.is_valid(result.text),
                     tokens == expected,
@@ -124,19 +124,17 @@ def _answers(
 
 
 def _rows(found: Sequence[GuidedAnswer]) -> list[dict[str, Any]]:
-    """Return the numbers of answers by kind of task, case and door."""
-    keys = dict.fromkeys((each.column, each.case, each.door) for each in found)
+    """Return the numbers of answers by kind of task, case and way."""
+    keys = dict.fromkeys((each.group, each.case, each.way) for each in found)
     rows = []
-    for column, case, door in keys:
-        own = [
-            each for each in found if (each.column, each.case, each.door) == (column, case, door)
-        ]
+    for group, case, way in keys:
+        own = [each for each in found if (each.group, each.case, each.way) == (group, case, way)]
         ended = [each for each in own if each.has_ended]
         rows.append(
             {
-                "column": column,
+                "group": group,
                 "case": case,
-                "door": door,
+                "way": way,
                 "num_answers": len(own),
                 "num_ended": len(ended),
                 "num_valid": sum(each.is_valid for each in ended),
@@ -149,9 +147,9 @@ def _rows(found: Sequence[GuidedAnswer]) -> list[dict[str, Any]]:
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     return table_of(
         {
-            "task": lambda row: row["column"],
+            "task": lambda row: row["group"],
             "drawn": lambda row: row["case"],
-            "door": lambda row: row["door"],
+            "way": lambda row: row["way"],
             "answers": lambda row: str(row["num_answers"]),
             "ended": lambda row: str(row["num_ended"]),
             "of these valid": lambda row: str(row["num_valid"]),

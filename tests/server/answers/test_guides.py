@@ -63,7 +63,7 @@ def check_match(kind, text):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", GUIDES)
 def test_answers_match_and_are_the_same_with_every_drafter(client, kind, temperature):
-    """Token for token, greedy and with a seed."""
+    """Greedy answers, and those of one seed, have the same tokens as without speculation."""
     off = answer(client, kind, GUIDES[kind], num_draft_tokens=0, temperature=temperature)
     with ThreadPoolExecutor(4) as pool:
         on = list(
@@ -83,7 +83,7 @@ def test_answers_match_and_are_the_same_with_every_drafter(client, kind, tempera
 
 @pytest.mark.parametrize("verification", ["rejection", "block", "typical"])
 def test_other_modes_keep_to_the_guide(client, verification):
-    """Their text differs, but it matches."""
+    """Verification by probabilities draws other texts, which match too."""
     for drafter in ("draft", "grammar", "auto"):
         found = answer(
             client,
@@ -106,7 +106,7 @@ def test_too_few_tokens_leave_the_text_incomplete(client):
 
 
 def test_forced_tokens_are_drafted(client):
-    """They are counted under the drafter `grammar`, and most are accepted."""
+    """The drafter `grammar` proposes them, and the target accepts most."""
     found = answer(
         client, "json_schema", GUIDES["json_schema"], drafter="grammar", return_perf_metrics=True
     )

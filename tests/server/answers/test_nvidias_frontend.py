@@ -70,7 +70,7 @@ def test_top_p_of_zero_is_greedy(client):
     assert read(client.stream("specdec", inputs_of(top_p=0.0, temperature=0.9))) == greedy
 
 
-def test_its_guides_are_followed(client):
+def test_guides_of_nvidias_frontend_are_followed(client):
     """Without one it sends empty texts; one of an unknown type is refused by name."""
 
     def guide(kind, text):

@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -19,10 +22,8 @@ from tests.unit.constraints.small_vocabulary import compiler
 DEFAULT_TARGET = CHECKOUT / "model_repository" / "target" / "1" / "checkpoint"
 BYTES = (*(bytes([each]) for each in range(128)), b"<end>")
 """A vocabulary for texts in ASCII."""
-TAGS = {
-    "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}],
-    "triggers": ["<f"],
-}
+TAG = {"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}
+TAGS = {"structures": [TAG], "triggers": ["<f"]}
 
 
 def matches(guide, text):
@@ -56,6 +57,8 @@ def test_a_guide_allows_what_it_says(guide, allowed, forbidden):
     [
         (Guide("json_schema", "{"), "is not JSON"),
         (Guide("json_schema", "[1]"), "must be an object or a boolean"),
+        (Guide("json_schema", '{"const": "\\ud800"}'), "guided_decoding_guide of type"),
+        (Guide("json_schema", f'{{"minimum": 1{"0" * 4000}}}'), "guided_decoding_guide of type"),
         (Guide("json_schema", '{"not": {}}'), 'Unimplemented keys: ["not"]'),
         (Guide("json_schema", '{"type": "text"}'), "Invalid type: text"),
         (Guide("json_schema", '{"enum": []}'), "anyOf is empty"),
@@ -64,11 +67,16 @@ def test_a_guide_allows_what_it_says(guide, allowed, forbidden):
         (Guide("json_schema", " " * (MAX_GUIDE_BYTES + 1)), f"{MAX_GUIDE_BYTES} bytes; given"),
         (Guide("regex", "a("), "unclosed group"),
         (Guide("regex", "(?=a)"), "look-around"),
-        (Guide("ebnf_grammar", "nonsense"), "cannot be read"),
+        (Guide("ebnf_grammar", "nonsense"), "guided_decoding_guide is no grammar"),
         (Guide("ebnf_grammar", 'start: start "a"'), "matches no text at all"),
-        (Guide("structural_tag", "{}"), "'triggers' and 'structures'"),
-        (Guide("structural_tag", json.dumps(TAGS | {"triggers": ["x"]})), "no trigger begins"),
-        (Guide("structural_tag", json.dumps(TAGS | {"structures": []})), "at least 1 structure"),
+        (Guide("structural_tag", "{}"), "'triggers', a list of texts, and 'structures'"),
+        (Guide("structural_tag", json.dumps(TAGS | {"triggers": "<f"})), "a list of texts"),
+        (
+            Guide("structural_tag", json.dumps({**TAGS, "structures": [{**TAG, "schema": 5}]})),
+            "a schema must be an object or a boolean",
+        ),
+        (Guide("structural_tag", json.dumps(TAGS | {"triggers": ["x"]})), "no trigger that begins"),
+        (Guide("structural_tag", json.dumps(TAGS | {"structures": []})), "1 or more structures"),
     ],
 )
 def test_error_says_what_is_wrong_with_a_guide(guide, message):
@@ -77,6 +85,56 @@ def test_error_says_what_is_wrong_with_a_guide(guide, message):
         compiler(BYTES).compile(guide)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+CHAIN = {str(n): {"items": {"$ref": f"#/x/{n + 1}"}} for n in range(1300)} | {"1300": {}}
+HOSTILE = {
+    "references": Guide("json_schema", json.dumps({"$ref": "#/x/0", "x": CHAIN})),
+    "rules": Guide(
+        "ebnf_grammar",
+        "start: x0\n" + "\n".join(f"x{n}: x{n + 1}" for n in range(3500)) + '\nx3500: "a"',
+    ),
+    "repeats": Guide("regex", "(((a{1,1000}){1,1000}){1,1000}){1,1000}"),
+    "alternatives": Guide("regex", "(a|aa)*b" * 4000),
+}
+"""Guides within the limit of bytes, over which a compiler may recurse or search for long."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_guide_ends_no_process(name):
+    """It is compiled or refused; the requests beside it must not notice."""
+    guide = HOSTILE[name]
+    assert len(guide.text) < MAX_GUIDE_BYTES
+    script = (
+        "from specdec.constraints.guide import Guide\n"
+        "from specdec.errors import InvalidRequestError\n"
+        "from tests.unit.constraints.small_vocabulary import compiler\n"
+        "from tests.unit.constraints.test_compiler import BYTES, HOSTILE\n"
+        "try:\n"
+        f"    compiler(BYTES).compile(HOSTILE[{name!r}]).constraint()\n"
+        "except InvalidRequestError as error:\n"
+        "    print(error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+    )
+
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_an_ambiguous_grammar_ends_its_own_answer_only():
+    """Its masks would take seconds, in which all requests of the engine wait."""
+    grammar = "start: start start | /[a-z ]/ | start start start"
+    own = compiler(BYTES).compile(Guide("ebnf_grammar", grammar)).constraint()
+    answer = np.frombuffer(b"many words that could be read in very many ways" * 3, dtype=np.uint8)
+    begun_s = time.process_time()
+
+    with pytest.raises(InvalidRequestError, match="too complex to follow"):
+        for size in range(len(answer)):
+            own.after(answer[:size].astype(np.int32))
+
+    assert own.has_failed
+    assert time.process_time() - begun_s < 2.0
 
 
 def test_brackets_in_strings_do_not_nest():

@@ -31,6 +31,20 @@ def test_proposes_no_more_than_it_may():
     assert drafter(grammar).propose(CONTEXT, 1).tokens == (2,)
 
 
+def test_a_long_forced_text_is_spelled_once(monkeypatch):
+    """Each round goes on in it, and a round that leaves it asks again."""
+    own = drafter('start: "b" "ababababab" ("a" | "b")', num_tokens=2)
+    asked = []
+    forced = own._constraint.forced
+    monkeypatch.setattr(own._constraint, "forced", lambda answer: asked.append(1) or forced(answer))
+    more = np.concatenate((CONTEXT, [2, 2])).astype(np.int32)
+
+    assert own.propose(CONTEXT, 8).tokens == own.propose(more, 8).tokens == (2, 2)
+    assert len(asked) == 1
+    assert own.propose(np.asarray([0, 0], dtype=np.int32), 8).tokens[0] == 1
+    assert len(asked) == 2
+
+
 def test_proposes_nothing_where_nothing_is_forced():
     """Several texts are possible, or the answer is over, or there is no guide."""
     assert drafter('start: ("a" | "b")+').propose(CONTEXT, 8) == NO_PROPOSAL

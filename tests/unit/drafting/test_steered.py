@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from specdec.drafting.candidates import EngineCandidate, HeadCandidate
+from specdec.drafting.copying.choosing import better_copy
 from specdec.drafting.copying.lookup import LookupDrafter
 from specdec.drafting.copying.prediction import PredictionDrafter
 from specdec.drafting.grammar import GrammarDrafter
@@ -130,6 +131,26 @@ def test_longer_draft_is_used_and_the_head_goes_on_drafting():
     copying.tokens = (1, 2, 3, 4)
     longer = drafter.propose(CONTEXT, 100)
     assert (longer.tokens, longer.drafter, longer.num_next) == ((1, 2, 3, 4), "lookup", 3)
+
+
+@pytest.mark.parametrize(
+    ("parents", "drafter"), [((-1, -1, 0, 2), "head"), ((-1, -1, 1, 2), "grammar")]
+)
+def test_a_tree_begins_with_forced_tokens_on_one_of_its_paths(parents, drafter):
+    """Siblings follow nothing, so the order of the nodes does not tell."""
+    own = Proposal((2, 0, 2, 5), "head", 3, parents=parents)
+
+    found = better_copy(own, [forced(2, 2)], CONTEXT, 100)
+
+    assert (found or own).drafter == drafter
+
+
+def test_a_copy_that_begins_with_the_forced_tokens_goes_on_after_them():
+    """One forced quote must not replace a long copy of what follows it."""
+    copies = [forced(2, 2), Copying((2, 2, 7, 8, 9))]
+
+    assert better_copy(NO_PROPOSAL, copies, CONTEXT, 100).tokens == (2, 2, 7, 8, 9)
+    assert better_copy(NO_PROPOSAL, [forced(2, 2), Copying((2, 7))], CONTEXT, 100).tokens == (2, 2)
 
 
 def forced(*tokens):

@@ -72,6 +72,14 @@ def test_wrong_guide_is_refused(kind, text, message):
         parse_call("r", BASE | arrays, BOTH)
 
 
+def test_a_stream_with_a_guide_needs_an_end_token():
+    """Free text would follow the end of the guide."""
+    given = {contract.GUIDE_TYPE: b"regex", contract.GUIDE: b"a"}
+    arrays = {name: np.asarray([value], dtype=np.object_) for name, value in given.items()}
+    with pytest.raises(InvalidRequestError, match="needs an end_id"):
+        parse_call("r", BASE | arrays | {contract.STREAMING: np.asarray([True])}, BOTH)
+
+
 def test_greedy_call_has_one_sampling_tensor():
     """A default call stays small."""
     assert list(sent(Sampling())) == ["runtime_top_k"]

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.unit.gateway.conftest import running
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
@@ -30,6 +32,17 @@ def test_response_format(shared):
     assert (kind, json.loads(text)) == ("json_schema", {"type": "object"})
 
 
+@pytest.mark.parametrize("field", ["response_format", "structured_outputs"])
+def test_error_names_the_field_that_has_the_guide(field):
+    """The model knows its own inputs only."""
+    constraint = {"type": "json_object"} if field == "response_format" else {"regex": "("}
+    message = "invalid_request: guided_decoding_guide of type 'x' is wrong"
+    with running(lambda _: [message]) as gateway:
+        answer = gateway.chat(**{field: constraint})
+    assert (answer.status, answer.error["param"]) == (400, field)
+    assert answer.error["message"] == f"{field} of type 'x' is wrong"
+
+
 @pytest.mark.parametrize(
     ("constraint", "kind", "text"),
     [
@@ -43,7 +56,7 @@ def test_response_format(shared):
     ],
 )
 def test_structured_outputs(shared, constraint, kind, text):
-    """Completions take them too."""
+    """Each of vLLM's constraints has a guide, in chats and in completions."""
     assert guide_of(shared, structured_outputs=constraint) == (kind, text)
 
     body = {"model": "specdec", "prompt": "x", "structured_outputs": constraint}

@@ -124,8 +124,8 @@ def _ban(logits: Tensor, draw: Draw) -> None:
 def _constrain(logits: Tensor, draw: Draw) -> None:
     """Ban the tokens that the guide forbids here.
 
-    Nothing is banned after a draft token that the guide forbids: such a position is never reached,
-    because that token is banned itself.
+    After a draft token that the guide forbids, and after the end token, nothing is banned, because
+    nothing that is drawn there is used.
     """
     if draw.constraint is None:
         return

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specdec.constraints.constraint import Constraint, in_one_line
+from specdec.constraints.constraint import Constraint, GuidedVocabulary, in_one_line
 from specdec.constraints.guide import Guide
 from specdec.errors import InvalidRequestError
 
@@ -20,21 +22,25 @@ NUM_KEPT = 64
 """Compiled guides that are kept; each takes some hundred kilobytes."""
 
 MAX_LEXER_STATES, MAX_GRAMMAR_SIZE = 50_000, 100_000
-"""A fifth of llguidance's limits: these decide how much memory a guide may take, about 1.5 KB a
-state. Its other limits bound the time of a mask, to some 10 ms."""
+"""Limits of a guide's memory, about 1.5 KB a state; a fifth of llguidance's."""
+MAX_ITEMS_IN_ROW, MAX_ITEMS_IN_STEP = 200, 5_000
+"""Limits of the time of a mask; a tenth of llguidance's. An ambiguous grammar then takes at most 12
+ms for a mask on a slow core, in which all requests of the engine wait, instead of seconds."""
+STACK_BYTES = 512 * 2**20
+"""Stack of the thread that compiles, most of which is never touched. llguidance recurses over a
+guide's references, and a usual stack is too small for some guides of MAX_GUIDE_BYTES."""
 
 
 class CompiledGuide:
     """A guide for one vocabulary, from which the constraints of answers are made."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
+    def __init__(self, matcher: LLMatcher, vocabulary: GuidedVocabulary) -> None:
         self._matcher = matcher
-        self._vocab_size = vocab_size
-        self._end_ids = end_ids
+        self._vocabulary = vocabulary
 
     def constraint(self) -> Constraint:
         """Return a constraint at the beginning of an answer."""
-        return Constraint(self._matcher.deep_copy(), self._vocab_size, self._end_ids)
+        return Constraint(self._matcher.deep_copy(), self._vocabulary)
 
 
 class GuideCompiler:
@@ -47,10 +53,11 @@ class GuideCompiler:
         """
         self._read_tokenizer = read_tokenizer
         self._tokenizer: LLTokenizer | None = None
+        self._vocabulary: GuidedVocabulary | None = None
         self._kept: OrderedDict[Guide, CompiledGuide] = OrderedDict()
         """Compiled guides, the least recently used first."""
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._compiling = threading.Lock()
         """Held while a guide is compiled, so that compiling never takes more than one core."""
 
     def find(self, guide: Guide) -> CompiledGuide | None:
@@ -68,33 +75,66 @@ class GuideCompiler:
         """
         if (kept := self.find(guide)) is not None:
             return kept
-        with self._turn:
+        with self._compiling:
             if (kept := self.find(guide)) is not None:
                 return kept
-            tokenizer = self._tokenizer = self._tokenizer or self._read_tokenizer()
-            compiled = _compiled(guide, tokenizer)
-        with self._lock:
-            self._kept[guide] = compiled
-            while len(self._kept) > NUM_KEPT:
-                self._kept.popitem(last=False)
+            compiled = _on_large_stack(partial(self._compile, guide))
+            with self._lock:
+                self._kept[guide] = compiled
+                while len(self._kept) > NUM_KEPT:
+                    self._kept.popitem(last=False)
         return compiled
 
+    def _compile(self, guide: Guide) -> CompiledGuide:
+        if self._tokenizer is None or self._vocabulary is None:
+            self._tokenizer = self._read_tokenizer()
+            self._vocabulary = GuidedVocabulary.of(self._tokenizer)
+        return _compiled(guide, self._tokenizer, self._vocabulary)
 
-def _compiled(guide: Guide, tokenizer: LLTokenizer) -> CompiledGuide:
+
+def _on_large_stack(work: Callable[[], CompiledGuide]) -> CompiledGuide:
+    """Return the result of `work`, or raise its error, from a thread with STACK_BYTES of stack."""
+    found: Future[CompiledGuide] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+            found.set_exception(error)
+
+    usual = threading.stack_size(STACK_BYTES)
+    try:
+        thread = threading.Thread(target=run, name="compiling a guide")
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+    thread.join()
+    return found.result()
+
+
+def _compiled(guide: Guide, tokenizer: LLTokenizer, vocabulary: GuidedVocabulary) -> CompiledGuide:
     # Only here, because compiled engines need neither guides nor this package.
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415
 
     from specdec.constraints.grammars import grammar_of  # noqa: PLC0415
 
     limits = LLParserLimits(
-        max_lexer_states=MAX_LEXER_STATES, max_grammar_size=MAX_GRAMMAR_SIZE, verbose_errors=False
+        max_lexer_states=MAX_LEXER_STATES,
+        max_grammar_size=MAX_GRAMMAR_SIZE,
+        max_items_in_row=MAX_ITEMS_IN_ROW,
+        step_max_items=MAX_ITEMS_IN_STEP,
+        verbose_errors=False,
     )
-    matcher = LLMatcher(tokenizer, grammar_of(guide), log_level=0, limits=limits)
-    if matcher.is_error():
+    try:
+        matcher = LLMatcher(tokenizer, grammar_of(guide), log_level=0, limits=limits)
+        fault = matcher.get_error() if matcher.is_error() else ""
+    except (ValueError, TypeError, RecursionError) as error:  # such as half of a surrogate pair
+        fault = str(error)
+    if fault:
         raise InvalidRequestError(
-            f"guided_decoding_guide of type {guide.kind!r}: {in_one_line(matcher.get_error())}"
+            f"guided_decoding_guide of type {guide.kind!r}: {in_one_line(fault)}"
         )
-    compiled = CompiledGuide(matcher, tokenizer.vocab_size, tokenizer.eos_tokens)
+    compiled = CompiledGuide(matcher, vocabulary)
     if not _can_begin(compiled.constraint()):
         raise InvalidRequestError("guided_decoding_guide matches no text at all")
     return compiled

@@ -13,15 +13,32 @@ from specdec.errors import InvalidRequestError
 from specdec.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLTokenizer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Allowed:
+class GuidedVocabulary:
+    """The tokens of a model that are no text."""
+
+    size: int
+    """Number of columns of the model's logits."""
+    end_ids: tuple[int, ...]
+    special_ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: LLTokenizer) -> GuidedVocabulary:
+        """Return the vocabulary of a tokenizer."""
+        size = tokenizer.vocab_size
+        special_ids = tuple(each for each in range(size) if tokenizer.is_special_token(each))
+        return cls(size, tuple(tokenizer.eos_tokens), special_ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextTokens:
     """The tokens that may come next."""
 
     forbidden: npt.NDArray[np.bool_]
-    """[vocab]: whether each token is forbidden. End tokens are, because `may_end` tells of them."""
+    """[vocab]: whether each token is forbidden. End tokens always are; see `may_end`."""
     may_end: bool
     """Whether the answer may end here."""
 
@@ -29,23 +46,29 @@ class Allowed:
 class Constraint:
     """A guide, compiled for a vocabulary, at some position of one answer.
 
-    It can be asked about any tokens of an answer, in any order. It is fast if they differ little
-    from the last ones, because it goes back over tokens that were rejected, and then on. Used by
-    one thread at a time.
+    It can be asked about any tokens of an answer, in any order. It is fast if they share a long
+    beginning with those of the last call, because the matcher only goes back to where they differ.
+    Used by one thread at a time.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
-        """Take a matcher at the beginning of an answer, and the model's end tokens."""
+    def __init__(self, matcher: LLMatcher, vocabulary: GuidedVocabulary) -> None:
+        """Take a matcher at the beginning of an answer."""
         self._matcher = matcher
-        self.end_ids = list(end_ids)
+        self.end_ids = list(vocabulary.end_ids)
         """The model's end tokens."""
-        self._bits = np.zeros(-(-vocab_size // 32), dtype=np.uint32)
-        self._vocab_size = vocab_size
+        self._never = [*vocabulary.end_ids, *vocabulary.special_ids]
+        self._bits = np.zeros(-(-vocabulary.size // 32), dtype=np.uint32)
+        self._vocab_size = vocabulary.size
         self._taken: TokenIds = np.zeros(64, dtype=np.int32)
         """A buffer whose first `_num_taken` tokens the matcher has taken."""
         self._num_taken = 0
 
-    def after(self, answer: TokenIds) -> Allowed | None:
+    @property
+    def has_failed(self) -> bool:
+        """Whether the guide was too complex; the constraint is of no use any more."""
+        return self._matcher.is_error()
+
+    def after(self, answer: TokenIds) -> NextTokens | None:
         """Return which tokens may follow `answer` [n] int32; None if the guide forbids `answer`.
 
         Raises InvalidRequestError if the guide has become too complex to follow.
@@ -56,8 +79,8 @@ class Constraint:
         self._check()
         bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: self._vocab_size]
         forbidden = bits == 0
-        forbidden[self.end_ids] = True
-        return Allowed(forbidden, self._matcher.is_accepting())
+        forbidden[self._never] = True
+        return NextTokens(forbidden, self._matcher.is_accepting())
 
     def num_allowed(self, answer: TokenIds, tokens: Sequence[int]) -> int:
         """Return how many of `tokens` may follow `answer` [n] int32, one after another."""
@@ -89,7 +112,7 @@ class Constraint:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise InvalidRequestError(
-                f"the guide cannot be followed: {in_one_line(self._matcher.get_error())}"
+                f"guided_decoding_guide is too complex to follow: {in_one_line(self._matcher.get_error())}"
             )
 
 

@@ -58,19 +58,23 @@ def _any_json(text: str) -> str:  # noqa: ARG001
 
 
 def _json_schema(text: str) -> str:
-    schema = _parsed(text)
+    return LLMatcher.grammar_from_json_schema(_as_object(_parsed(text)), WHITE_SPACE)
+
+
+def _as_object(schema: Any) -> dict[str, Any]:
+    """Return a JSON schema as an object. Raises InvalidRequestError if it is no schema."""
     if isinstance(schema, bool):
-        schema = {} if schema else {"not": {}}
+        return {} if schema else {"not": {}}
     if not isinstance(schema, dict):
-        raise InvalidRequestError("a JSON schema must be an object or a boolean")
-    return LLMatcher.grammar_from_json_schema(schema, WHITE_SPACE)
+        raise InvalidRequestError("guided_decoding_guide: a schema must be an object or a boolean")
+    return schema
 
 
 def _ebnf(text: str) -> str:
     try:
         return LLMatcher.grammar_from_lark(any_to_lark(text))
     except Exception as error:  # noqa: BLE001 - the converter raises anything
-        raise InvalidRequestError(f"the grammar cannot be read: {error}") from None
+        raise InvalidRequestError(f"guided_decoding_guide is no grammar: {error}") from None
 
 
 def _structural_tag(text: str) -> str:
@@ -80,26 +84,28 @@ def _structural_tag(text: str) -> str:
     """
     parsed = _parsed(text)
     try:
-        triggers = [str(each) for each in parsed["triggers"]]
-        structures = [
-            (str(each["begin"]), each["schema"], str(each["end"])) for each in parsed["structures"]
-        ]
+        triggers = parsed["triggers"]
+        structures = [(each["begin"], each["schema"], each["end"]) for each in parsed["structures"]]
     except (KeyError, TypeError):
+        structures, triggers = [], None
+    texts = [triggers] if not isinstance(triggers, list) else triggers
+    texts = [*texts, *(each for begin, _, end in structures for each in (begin, end))]
+    if not all(isinstance(each, str) for each in texts) or isinstance(triggers, str):
         raise InvalidRequestError(
-            "a structural tag must have 'triggers' and 'structures', each of these with 'begin', "
-            "'schema' and 'end'"
-        ) from None
+            "guided_decoding_guide must have 'triggers', a list of texts, and 'structures', each "
+            "with the texts 'begin' and 'end' and with 'schema'"
+        )
     tags = []
     for begin, schema, end in structures:
         trigger = next((each for each in triggers if each and begin.startswith(each)), None)
         if trigger is None:
-            raise InvalidRequestError(f"no trigger begins the structural tag {begin!r}")
-        own = dict(schema) if isinstance(schema, dict) else schema
-        if isinstance(own, dict):
-            own.setdefault("x-guidance", WHITE_SPACE)
+            raise InvalidRequestError(
+                f"guided_decoding_guide has no trigger that begins the tag {begin!r}"
+            )
+        own = {"x-guidance": WHITE_SPACE} | _as_object(schema)
         tags.append(StructTag(trigger=trigger, begin=begin, grammar=own, end=end))
     if not tags:
-        raise InvalidRequestError("a structural tag must have at least 1 structure; given 0")
+        raise InvalidRequestError("guided_decoding_guide must have 1 or more structures; given 0")
     return StructTag.to_grammar(tags, assume_special=False)
 
 

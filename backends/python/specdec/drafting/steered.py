@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from specdec.drafting.candidates import EngineCandidate, HeadCandidate
-from specdec.drafting.copying.choosing import copy_beside
+from specdec.drafting.copying.choosing import better_copy
 from specdec.drafting.copying.prediction import PredictionDrafter
 from specdec.drafting.models.head import HeadDrafter
 from specdec.drafting.models.postponed import DraftCall, PostponedDrafter
@@ -182,7 +182,7 @@ class SteeredDrafter:
         """Return a copy if one is long enough, else the draft of the chosen drafter."""
         own = self._from_head(context, max_tokens, choice)
         self._num_asked = own.num_next
-        copied = copy_beside(own, self._copying, context, max_tokens)
+        copied = better_copy(own, self._copying, context, max_tokens)
         if copied is not None:
             self._is_copy = True
             return replace(copied, num_next=own.num_next, next_depth=own.next_depth)

@@ -12,11 +12,12 @@ from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.batch_drafting.options import DraftingOptions
 from specdec.constraints.compiler import GuideCompiler
 from specdec.constraints.constraint import Constraint
+from specdec.constraints.guide import Guide
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
 from specdec.engines.calls import EngineCalls
-from specdec.engines.constrained_target import ConstrainedTarget
 from specdec.engines.contract_engines import ContractTarget
+from specdec.engines.cutting_target import CuttingTarget
 from specdec.engines.inside_target import InsideTarget
 from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine
 from specdec.engines.wire.sampling_inputs import Sampling
@@ -129,7 +130,7 @@ class JobBuilder:
         calls = self._target_calls(admitted, sampling, target_clock)
         target: TargetEngine = ContractTarget(calls, end_id)
         if constraint is not None:
-            target = ConstrainedTarget(target, constraint, len(prompt))
+            target = CuttingTarget(target, constraint, len(prompt))
         return JobEngines(target, drafter, sampling.verification)
 
     def _inside(
@@ -144,7 +145,8 @@ class JobBuilder:
         request = admitted.request
         end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
-        self._constraint(request, end_id)
+        if request.sampling.guide is not None:
+            raise _unguided(request.sampling.guide)
         prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
         options = DraftingOptions(
             max_tokens=request.max_tokens,
@@ -211,10 +213,7 @@ class JobBuilder:
         if request.sampling.guide is None:
             return None
         if not self._settings.has_shared_sampler:
-            raise UnsupportedError(
-                "guided_decoding_guide_type must be left out, because only engines of specdec "
-                f"follow guides; given {request.sampling.guide.kind!r}"
-            )
+            raise _unguided(request.sampling.guide)
         if end_id is None:
             raise InvalidRequestError(
                 "a guide needs an end token, because the answer ends where the guide says; "
@@ -257,3 +256,11 @@ class JobBuilder:
             # Compiled engines have no such input (docs/reliability.md).
             cache_salt=(request.tenant or "") if settings.takes_our_inputs else "",
         )
+
+
+def _unguided(guide: Guide) -> UnsupportedError:
+    """Return the error for a guide on engines that follow none."""
+    return UnsupportedError(
+        "guided_decoding_guide_type must be left out, because only engines of specdec follow "
+        f"guides; given {guide.kind!r}"
+    )

@@ -46,8 +46,8 @@ class RequestContext:
 def band_of(params: SamplingParams, sampling: Sampling) -> str:
     """Return the label of how tokens are drawn and verified; each has its own estimates.
 
-    Examples are `greedy`, `warm`, `guided greedy` with a guide and, for verification by
-    probabilities, `rejection warm`.
+    Examples are `greedy`, `warm`, `rejection warm` for verification by probabilities, and `guided
+    greedy` for a greedy request with a guide.
     """
     guided = "guided " if params.guide is not None else ""
     if params.is_greedy:

@@ -23,7 +23,7 @@ from specdec.constraints.tokenizer import compiler_for
 from specdec.token_texts import read_token_texts
 from specdec.torch_engine.task import Task, caller_and_number
 
-NUM_KEPT = 256
+NUM_BAD_TEXTS_KEPT = 256
 """Largest number of prepared lists that are kept."""
 
 
@@ -88,7 +88,7 @@ class Preparations:
                 self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
             banned = BannedText([text.encode() for text in texts], self._vocabulary)
             with self._has_ended:
-                if len(self._kept) >= NUM_KEPT:
+                if len(self._kept) >= NUM_BAD_TEXTS_KEPT:
                     del self._kept[next(iter(self._kept))]
                 self._kept[texts] = banned
         return banned
@@ -136,7 +136,9 @@ class Constraints:
         if compiled is None or task.params.guide is None:
             return None
         key = caller_and_number(task.request_id)[0], task.params.guide
-        found = self._kept.pop(key, None) or compiled.constraint()
+        found = self._kept.pop(key, None)
+        if found is None or found.has_failed:
+            found = compiled.constraint()
         self._kept[key] = found
         if len(self._kept) > self._num_kept:
             self._kept.popitem(last=False)

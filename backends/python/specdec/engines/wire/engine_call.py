@@ -84,6 +84,8 @@ def parse_call(
     streaming = scalar(arrays, contract.STREAMING, False)
     end_id = scalar(arrays, contract.END_ID, -1)
     params = sampling_params(arrays)
+    if params.guide is not None and streaming and end_id < 0:
+        raise InvalidRequestError("a streaming call with a guide needs an end_id, to end there")
     if contract.PROMPT_LENGTH not in arrays:
         # As in NVIDIA's backend, min_tokens counts from the end of input_ids, and penalties apply
         # to all tokens in it.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.constraints.guide import GUIDE_KINDS, Guide
+from specdec.constraints.guide import read_guide
 from specdec.engines.wire import contract
 from specdec.engines.wire.call_values import Arrays, either, integer, number, text
 from specdec.errors import InvalidRequestError
@@ -55,7 +55,7 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
         bad_words=_bad_words(arrays),
         bad_texts=_bad_texts(arrays),
         logit_bias=_logit_bias(arrays),
-        guide=_guide(arrays),
+        guide=read_guide(text(arrays, contract.GUIDE_TYPE), text(arrays, contract.GUIDE)),
         seed=either(arrays, contract.SEED, contract.RANDOM_SEED, 2**64 - 1),
     )
 
@@ -83,14 +83,3 @@ def _logit_bias(arrays: Arrays) -> tuple[tuple[int, float], ...]:
     if not np.isfinite(bias).all():
         raise InvalidRequestError("embedding_bias must be finite")
     return tuple((token, float(bias[token])) for token in np.flatnonzero(bias).tolist())
-
-
-def _guide(arrays: Arrays) -> Guide | None:
-    kind = text(arrays, contract.GUIDE_TYPE)
-    if not kind:
-        return None
-    if kind not in GUIDE_KINDS:
-        raise InvalidRequestError(
-            f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}; given {kind!r}"
-        )
-    return Guide(kind, text(arrays, contract.GUIDE))

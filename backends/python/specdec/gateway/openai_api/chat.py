@@ -26,7 +26,6 @@ class ChatFormat(AnswerFormat):
             "stop_words": "stop",
             "num_top_log_probs": "top_logprobs",
             "prompt": "messages",
-            **GUIDE_INPUTS,
         }
     )
 
@@ -38,6 +37,8 @@ class ChatFormat(AnswerFormat):
                 "top_logprobs",
             )
         super().__init__(body, 1, (body.top_logprobs or 0) if body.logprobs else None)
+        form = "response_format" if body.structured_outputs is None else "structured_outputs"
+        self.fields = MappingProxyType(dict(self.fields) | dict.fromkeys(GUIDE_INPUTS, form))
 
     def beside_choices(self, prompt_token_ids: Sequence[int] | None) -> dict[str, Any]:
         return {} if prompt_token_ids is None else {"prompt_token_ids": prompt_token_ids}

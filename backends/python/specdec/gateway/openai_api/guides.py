@@ -15,10 +15,8 @@ ANY_OBJECT = json.dumps({"type": "object"})
 """The schema of `json_object`."""
 
 
-GUIDE_INPUTS = dict.fromkeys(
-    ("guided_decoding_guide_type", "guided_decoding_guide"), "response_format"
-)
-"""Field of a chat for the model's inputs that a message about a guide may begin with."""
+GUIDE_INPUTS = ("guided_decoding_guide_type", "guided_decoding_guide")
+"""The model's inputs with which a message about a guide begins."""
 
 
 @dataclass(frozen=True, slots=True)

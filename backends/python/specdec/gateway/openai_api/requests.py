@@ -50,7 +50,7 @@ def requests_of(
     Each of `prompts` has the fields of GenerationRequest that hold one prompt. `rest` are fields
     of all requests, and `form` is that of their answers. OpenAI's default temperature is 1.
     """
-    num_each = body.n or 1
+    num_each, guide = body.n or 1, guide or _vllm_guide(body)
     common: dict[str, Any] = {
         "stream": bool(body.stream),
         "max_tokens": max_tokens,
@@ -67,7 +67,7 @@ def requests_of(
         "num_top_log_probs": form.num_log_probs or None,
         "return_prompt_token_ids": form.has_token_ids or None,
         **{name: getattr(body, name) for name in _SAME_NAMES},
-        **({} if (guide := guide or _vllm_guide(body)) is None else asdict(guide)),
+        **({} if guide is None else asdict(guide)),
         **rest,
     }
     return [

@@ -13,7 +13,7 @@ import numpy as np
 
 from specdec.acceptance.modes import VERIFICATION_MODES
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.constraints.guide import GUIDE_KINDS, JSON, Guide
+from specdec.constraints.guide import read_guide
 from specdec.drafting.asked import AUTO_DRAFTER, AskedDrafter, read_drafter
 from specdec.drafting.registry import DrafterId
 from specdec.errors import InvalidRequestError, shown
@@ -204,7 +204,9 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
         presence_penalty=read.number("presence_penalty", default.presence_penalty, -2.0, 2.0),
         frequency_penalty=read.number("frequency_penalty", default.frequency_penalty, -2.0, 2.0),
         min_tokens=_min_tokens(read, most),
-        guide=_guide(read),
+        guide=read_guide(
+            read.text("guided_decoding_guide_type", ""), read.text("guided_decoding_guide", "")
+        ),
         logit_bias=read.logit_bias(vocab_size),
     )
 
@@ -213,28 +215,6 @@ def _min_tokens(read: Reader, most: int) -> int:
     names = "min_tokens", "min_length"
     given = _same({name: read.integer(name, None, 0, most) for name in names})
     return DEFAULTS.sampling.min_tokens if given is None else given
-
-
-def _guide(read: Reader) -> Guide | None:
-    """Return the guide of a request, None without one."""
-    kind, text = read.text("guided_decoding_guide_type", ""), read.text("guided_decoding_guide", "")
-    if not kind:
-        if text:
-            raise InvalidRequestError(
-                "guided_decoding_guide needs guided_decoding_guide_type; given none"
-            )
-        return None
-    if kind not in GUIDE_KINDS:
-        raise InvalidRequestError(
-            f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}; "
-            f"given {shown(kind)}"
-        )
-    if bool(text) == (kind == JSON):
-        raise InvalidRequestError(
-            f"guided_decoding_guide must {'be empty' if kind == JSON else 'have a text'} with "
-            f"guided_decoding_guide_type {kind!r}"
-        )
-    return Guide(kind, text)
 
 
 def _seed(read: Reader) -> int | None:

@@ -1,4 +1,4 @@
-"""A target that is spared draft tokens that the request's guide forbids.
+"""Cut draft tokens that the guide forbids before the target verifies them.
 
 Only drafts that were copied, or that are compared with the target's own choice, may be cut. A draft
 that was drawn and is verified by probabilities must stay whole: if a draw decided by its value how
@@ -9,14 +9,16 @@ same guide, so its draws are seldom forbidden.
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import replace
 
 from specdec.constraints.constraint import Constraint
-from specdec.engines.protocol import Draft, TargetEngine, Verification
+from specdec.engines.protocol import Draft, TargetEngine, Verification, num_draft_tokens_of
+from specdec.errors import InvalidRequestError
 from specdec.token_ids import TokenIds
 
 
-class ConstrainedTarget:
+class CuttingTarget:
     """A `TargetEngine` that cuts drafts before the target sees them, so that no row is wasted."""
 
     def __init__(self, target: TargetEngine, constraint: Constraint, num_prompt: int) -> None:
@@ -26,14 +28,17 @@ class ConstrainedTarget:
         self._num_prompt = num_prompt
 
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
+        allowed = draft
         # Verification by probabilities needs the logits of drawn tokens, and of no others.
-        has_copies_only = draft.logits is None
-        allowed = self._cut(context[self._num_prompt :], draft) if has_copies_only else draft
+        if draft.logits is None:
+            with suppress(InvalidRequestError):  # The target's own step reports it.
+                allowed = self._cut(context[self._num_prompt :], draft)
         found = self._target.verify(context, allowed)
-        if found.num_draft_tokens is None and len(allowed.tokens) < len(draft.tokens):
-            # The loop would count those that were cut as rejected.
-            return replace(found, num_draft_tokens=len(allowed.tokens))
-        return found
+        if len(allowed.tokens) == len(draft.tokens):
+            return found
+        # The first token that was cut counts as rejected, so that the controller hears of it.
+        num_verified = num_draft_tokens_of(allowed, found)
+        return replace(found, num_draft_tokens=num_verified + 1)
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         return self._target.stream(context, max_tokens)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specdec.engines.constrained_target import ConstrainedTarget
+from specdec.engines.cutting_target import CuttingTarget
 from specdec.engines.protocol import NO_DRAFT, Draft, Verification
 from tests.unit.constraints.small_vocabulary import constraint
 
@@ -34,7 +34,7 @@ def target():
 @pytest.fixture
 def constrained(target):
     """Return the target behind a constraint."""
-    return ConstrainedTarget(target, constraint(GRAMMAR), len(PROMPT))
+    return CuttingTarget(target, constraint(GRAMMAR), len(PROMPT))
 
 
 def context(*answer):
@@ -58,7 +58,8 @@ def test_a_chain_ends_before_its_first_forbidden_token(constrained, target, answ
 
     assert target.drafts[0].tokens == seen
     assert found.tokens == (*seen, 0)
-    assert found.num_draft_tokens == (None if seen == draft else len(seen))
+    # The controller hears of one token that was cut, as of one that was rejected.
+    assert found.num_draft_tokens == (None if seen == draft else len(seen) + 1)
 
 
 def test_a_tree_loses_forbidden_nodes_and_all_that_follow_them(constrained, target):
