@@ -112,7 +112,8 @@ class Constraint:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise InvalidRequestError(
-                f"guided_decoding_guide is too complex to follow: {in_one_line(self._matcher.get_error())}"
+                "guided_decoding_guide is too complex to follow: "
+                f"{in_one_line(self._matcher.get_error())}"
             )
 
 
