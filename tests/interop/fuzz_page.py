@@ -85,7 +85,8 @@ RANGES: dict[str, dict[str, Any]] = {
     "store": {"const": False},
     "tools": {"const": []},
     "tool_choice": {"const": "none"},
-    # A constraint of either kind excludes the other.
+    # A guide excludes ignore_eos, and a constraint of either kind excludes the other.
+    "ignore_eos": {"const": False},
     "response_format": {"const": {"type": "text"}},
     "structured_outputs": {"enum": [{"regex": "[a-z]+"}, {"choice": ["yes", "no"]}]},
     "prompt_cache_retention": {"const": "in_memory"},

@@ -12,6 +12,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from specdec.health.occupancy import USAGE_HELP, WAITING_HELP, Occupancy
+from specdec.triton_backend.process_end import keep_until_exit
 
 _HELPS = {"specdec_waiting_requests": WAITING_HELP, "specdec_kv_cache_usage": USAGE_HELP}
 """The help text of each gauge, by its name."""
@@ -37,7 +38,7 @@ class OccupancyGauges:
             metric.set(float(value))
 
     def close(self) -> None:
-        """Take the gauges off the page."""
-        # Triton requires that a metric is released before its family.
-        self._metrics.clear()
-        self._families.clear()
+        """Set the gauges to 0. They stay on the page, where a new process may use them already."""
+        for metric in self._metrics:
+            metric.set(0.0)
+        keep_until_exit(*self._metrics, *self._families)

@@ -16,6 +16,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from specdec.serving.metrics.definitions import SUMMED, Counter, Gauge, Histogram
+from specdec.triton_backend.process_end import keep_until_exit
 
 FLUSH_PERIOD_S = 0.05
 """Seconds for which updates are gathered before they are sent together."""
@@ -66,12 +67,13 @@ class MetricsRecorder:
         self._queue.put((histogram, (), seconds))
 
     def close(self) -> None:
-        """Send queued updates and subtract this instance from summed gauges, within 10 s."""
+        """Send queued updates and subtract this instance from summed gauges, within 10 s.
+
+        The metrics stay on the page, where another instance or a new process may use them.
+        """
         self._queue.put(None)
         self._thread.join(timeout=10)
-        # Triton requires that a metric is released before its family.
-        self._metrics.clear()
-        self._families.clear()
+        keep_until_exit(*self._metrics.values(), *self._families.values())
 
     def _run(self) -> None:
         closing = threading.Event()
