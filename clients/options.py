@@ -68,6 +68,8 @@ INPUTS_WITHOUT_OPTION = frozenset(
         *("input_ids", "end_id", "pad_id", "logit_bias"),
         *("return_log_probs", "num_top_log_probs"),
         *("stop_token_ids", "skip_special_tokens", "return_prompt_token_ids"),
+        # The commands show text, and a call is for a program.
+        "tools",
         # The commands send one message, and want a new one.
         *("add_generation_prompt", "continue_final_message"),
         # Load generators use it, to get answers of one length.

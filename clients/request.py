@@ -62,7 +62,8 @@ class GenerationRequest:
     """
 
     text_input: str | None = _scalar("BYTES")
-    messages: Sequence[Mapping[str, str]] | str | None = _scalar("BYTES")
+    messages: Sequence[Mapping[str, Any]] | str | None = _scalar("BYTES")
+    tools: Sequence[Mapping[str, Any]] | str | None = _scalar("BYTES")
     input_ids: Sequence[int] | None = _list("INT32")
     add_generation_prompt: bool | None = _scalar("BOOL")
     continue_final_message: bool | None = _scalar("BOOL")
@@ -112,8 +113,8 @@ class GenerationRequest:
             value: Any = stream if name == "stream" else getattr(self, name)
             if value is None:
                 continue
-            if name == "messages" and not isinstance(value, str):
-                value = json.dumps([dict(message) for message in value], ensure_ascii=False)
+            if name in {"messages", "tools"} and not isinstance(value, str):
+                value = json.dumps([dict(each) for each in value], ensure_ascii=False)
             if name == "logit_bias" and not isinstance(value, str):
                 value = json.dumps({str(token): bias for token, bias in value.items()})
             values = tuple(value) if spec.is_list else (value,)

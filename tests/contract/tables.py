@@ -258,6 +258,7 @@ LLMAPI_OUTPUTS = {
 SPECDEC_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),
     "messages": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "tools": Tensor("TYPE_STRING", (1,), is_optional=True),
     "input_ids": Tensor("TYPE_INT32", (-1,), is_optional=True),
     "add_generation_prompt": Tensor("TYPE_BOOL", (1,), is_optional=True),
     "continue_final_message": Tensor("TYPE_BOOL", (1,), is_optional=True),

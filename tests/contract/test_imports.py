@@ -70,7 +70,7 @@ SERVING_ORDER = (
     ("orchestrator",),
 )
 GATEWAY_ORDER = (
-    ("settings", "probe", "metrics"),
+    ("settings", "probe", "metrics", "tool_calls"),
     ("openai_api",),
     ("transport",),
     ("generation", "models", "server_metrics"),

@@ -10,6 +10,19 @@ from specdec.gateway.openai_api.schema import ChatRequest, CompletionRequest
 from tests.doubles.triton_stream import said
 from tests.unit.gateway.conftest import running
 
+NAMED = {"type": "function", "function": {"name": "b"}}
+
+
+def tool(name):
+    """Return a tool with a function of this name."""
+    return {"type": "function", "function": {"name": name}}
+
+
+def called(arguments):
+    """Return a call with these arguments."""
+    function = {"name": "b", "arguments": arguments}
+    return {"id": "call_1", "type": "function", "function": function}
+
 
 @pytest.mark.parametrize(
     ("text", "status", "code", "param"),
@@ -138,8 +151,15 @@ def test_other_content_type_is_refused(shared):
             },
             "structured_outputs",
         ),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [tool("a b")]}, "tools[0].function.name"),
+        ({"tools": [tool("a"), tool("a")]}, "tools"),
+        ({"tools": [tool(f"a{n}") for n in range(129)]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [tool("a")], "tool_choice": NAMED}, "tool_choice"),
+        ({"tools": [tool("a")], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [tool("a")], "structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"messages": []}, "messages"),
@@ -152,7 +172,11 @@ def test_other_content_type_is_refused(shared):
         ({"messages": [{"role": "user", "content": "x", "mood": "y"}]}, "messages[0].mood"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
-            "messages[0].tool_calls",
+            "messages[0].tool_calls[0].id",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [called("[]")]}]},
+            "messages[0].tool_calls[0].function.arguments",
         ),
         ({"logit_bias": {"5": "x"}}, "logit_bias"),
         ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),

@@ -172,7 +172,7 @@ def test_other_threads_run_while_a_long_text_is_encoded(tokenizer):
 
 def test_fields_that_the_template_joins_form_no_special_token():
     """A client cannot spell a special token in two fields that the template puts side by side."""
-    prompts = chats(lambda chat: "<s>" + "".join(each["content"] for each in chat))
+    prompts = chats(lambda chat, _: "<s>" + "".join(each["content"] for each in chat))
     ids = prompts.ids([{"content": "a <"}, {"content": "s> a"}])
     assert ids[0] == 0
     assert 0 not in ids[1:]
@@ -184,7 +184,7 @@ def test_template_that_reads_the_contents_still_works():
     Masking the whole contents would change what it renders.
     """
 
-    def render(chat):
+    def render(chat, _):
         content = chat[0]["content"]
         return f"<s> a {content}" if "a" in content else f"<s> {content}"
 
@@ -196,7 +196,7 @@ def test_template_that_reads_the_contents_still_works():
 
 def test_messages_whose_special_texts_the_template_changes_are_refused():
     """Such a text cannot be told from the template's own special tokens."""
-    prompts = chats(lambda chat: "<s> " + chat[0]["content"].replace("<s>", "<s><s>"))
+    prompts = chats(lambda chat, _: "<s> " + chat[0]["content"].replace("<s>", "<s><s>"))
     with pytest.raises(InvalidRequestError, match="special token"):
         prompts.ids([{"content": "a <s>"}])
 
@@ -211,7 +211,7 @@ def reasoning_chats():
     follows. It changes user messages that begin with `<tool>`.
     """
 
-    def render(chat):
+    def render(chat, _):
         texts = []
         for n, each in enumerate(chat):
             text = each["content"]
@@ -269,7 +269,7 @@ def test_special_token_that_cannot_be_spelt_otherwise_is_refused():
     pieces = [("<unk>", 0.0), ("<s>", 0.0), ("a", -1.0), ("<", -9.0), ("s", -9.0), (">", -9.0)]
     raw = Raw(models.Unigram(pieces, unk_id=0))
     raw.add_special_tokens(["<s>"])
-    prompts = ChatPrompts(lambda chat: "<s>" + chat[0]["content"], raw, ["<s>"])
+    prompts = ChatPrompts(lambda chat, _: "<s>" + chat[0]["content"], raw, ["<s>"])
 
     assert prompts.ids([{"content": "aa"}]) == [1, 2, 2]
     with pytest.raises(InvalidRequestError, match="'<s>', which this model's tokenizer cannot"):
@@ -278,7 +278,7 @@ def test_special_token_that_cannot_be_spelt_otherwise_is_refused():
 
 def test_forgery_is_refused_for_an_engine_that_encodes_text_itself():
     """Such an engine would take the client's string for the special token."""
-    prompts = chats(lambda chat: "<s> " + chat[0]["content"])
+    prompts = chats(lambda chat, _: "<s> " + chat[0]["content"])
     assert prompts.text([{"content": "a a"}]) == "<s> a a"
     with pytest.raises(InvalidRequestError, match="'<s>'"):
         prompts.text([{"content": "a <s>"}])

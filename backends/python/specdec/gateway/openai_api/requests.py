@@ -43,12 +43,14 @@ def requests_of(
     max_tokens: int,
     tenant: str | None,
     guide: GuideFields | None = None,
+    stop_words: Sequence[str] = (),
     **rest: Any,
 ) -> list[GenerationRequest]:
     """Return the requests to the model, one for each answer; answer i of a prompt has seed + i.
 
     Each of `prompts` has the fields of GenerationRequest that hold one prompt. `rest` are fields
-    of all requests, and `form` is that of their answers. OpenAI's default temperature is 1.
+    of all requests, and `form` is that of their answers. `stop_words` are added to those of the
+    request. OpenAI's default temperature is 1.
     """
     num_each, guide = body.n or 1, guide or _vllm_guide(body)
     common: dict[str, Any] = {
@@ -57,7 +59,7 @@ def requests_of(
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "top_p": body.top_p,
         "top_k": None if body.top_k == -1 else body.top_k,
-        "stop_words": [body.stop] if isinstance(body.stop, str) else body.stop or None,
+        "stop_words": [*_words(body.stop), *stop_words] or None,
         "bad_words": body.bad_words or None,
         "logit_bias": body.logit_bias or None,
         "stop_token_ids": body.stop_token_ids or None,
@@ -80,6 +82,10 @@ def requests_of(
         for index, prompt in enumerate(prompts)
         for number in range(num_each)
     ]
+
+
+def _words(stop: str | list[str] | None) -> list[str]:
+    return [stop] if isinstance(stop, str) else stop or []
 
 
 def _vllm_guide(body: GenerationFields) -> GuideFields | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from specdec.gateway.openai_api.api_object import (
     ApiObject,
@@ -20,6 +21,7 @@ from specdec.gateway.openai_api.api_object import (
     only,
 )
 from specdec.gateway.openai_api.guides import ResponseFormat, StructuredOutputs
+from specdec.gateway.openai_api.tools import Tool, ToolCall, ToolChoice
 
 PROMPT_KINDS = ("text", "texts", "tokens", "token_lists")
 """The forms that `prompt` may have."""
@@ -68,13 +70,28 @@ class Message(ApiObject):
     """A message of a chat."""
 
     role: str = Field(min_length=1)
-    content: Content
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: Text | None = None
+    content: Content | None = Field(None, validate_default=True)
     name: Text | None = None
     refusal: Unsupported = None
     audio: Unsupported = None
     function_call: Unsupported = None
-    tool_calls: Annotated[Any, only([])] = None
-    tool_call_id: Unsupported = None
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: Content | None, info: ValidationInfo) -> Content | None:
+        if content is None and not info.data.get("tool_calls"):
+            raise PydanticCustomError("content", "must be given in a message without tool_calls")
+        return content
+
+    def for_template(self) -> dict[str, Any]:
+        """Return the message as the model `specdec` takes it, for its chat template."""
+        fields: dict[str, Any] = {"role": self.role, "content": joined(self.content or "")}
+        if self.tool_calls:
+            fields["tool_calls"] = [each.for_template() for each in self.tool_calls]
+        named = {"name": self.name, "tool_call_id": self.tool_call_id}
+        return fields | {key: value for key, value in named.items() if value is not None}
 
 
 class Prediction(ApiObject):
@@ -149,8 +166,8 @@ class ChatRequest(GenerationFields):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Annotated[str | None, only("none")] = None
     response_format: ResponseFormat | None = None
-    tool_choice: Annotated[Any, only("none")] = None
-    tools: Annotated[Any, only([])] = None
+    tool_choice: ToolChoice | None = None
+    tools: list[Tool] | None = None
     verbosity: Annotated[str | None, only("medium")] = None
     web_search_options: Unsupported = None
 

@@ -47,6 +47,8 @@ class GenerationRequest:
 
     text_input: str | None = None
     messages: tuple[Mapping[str, Any], ...] | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that the chat template shows to the model, in the form of OpenAI's API."""
     input_ids: tuple[int, ...] | None = None
     max_tokens: int = 256
     """Most tokens of the answer; ALL_THAT_FITS until the prompt's length is known."""
@@ -128,6 +130,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(limits.max_seq_len),
+        tools=read.tools(),
         input_ids=read.prompt_ids(limits.vocab_size, limits.max_seq_len),
         max_tokens=max_tokens,
         stream=read.flag("stream", DEFAULTS.stream),

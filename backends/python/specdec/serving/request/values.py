@@ -122,19 +122,9 @@ class Reader:
         return text
 
     def messages(self, max_messages: int) -> tuple[Mapping[str, Any], ...] | None:
-        if "messages" not in self._arrays:
+        parsed = self._objects("messages")
+        if parsed is None:
             return None
-        try:
-            parsed = json.loads(self.text("messages", "", JSON_GROWTH * self._max_text_bytes))
-            # This refuses half a surrogate pair: "\ud83d" alone is valid JSON but no text.
-            json.dumps(parsed, ensure_ascii=False).encode()
-        # Python also limits nesting and the length of numbers, so JSONDecodeError is not enough.
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequestError(
-                f"messages must be a JSON list of messages: {error}"
-            ) from None
-        if not isinstance(parsed, list) or not parsed:
-            raise InvalidRequestError("messages must be a JSON list with at least 1 message")
         if len(parsed) > max_messages:
             raise InvalidRequestError(
                 f"messages may have {max_messages} messages, one for each token of the context; "
@@ -147,7 +137,35 @@ class Reader:
                 raise InvalidRequestError(
                     f"messages[{index}] must be an object with the texts 'role' and 'content'"
                 )
+            for place, call in enumerate(_calls_of(message, index)):
+                _check_function(call, f"messages[{index}].tool_calls[{place}]", "arguments")
         return tuple(parsed)
+
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the tools, which need `messages`; empty without any."""
+        parsed = self._objects("tools")
+        if parsed is None:
+            return ()
+        if "messages" not in self._arrays:
+            raise InvalidRequestError("tools need messages, whose chat template shows them")
+        for index, tool in enumerate(parsed):
+            _check_function(tool, f"tools[{index}]", "parameters")
+        return tuple(parsed)
+
+    def _objects(self, name: str) -> list[Any] | None:
+        """Return the JSON list in an input of this name; None without the input."""
+        if name not in self._arrays:
+            return None
+        try:
+            parsed = json.loads(self.text(name, "", JSON_GROWTH * self._max_text_bytes))
+            # This refuses half a surrogate pair: "\ud83d" alone is valid JSON but no text.
+            json.dumps(parsed, ensure_ascii=False).encode()
+        # Python also limits nesting and the length of numbers, so JSONDecodeError is not enough.
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"{name} must be a JSON list of {name}: {error}") from None
+        if not isinstance(parsed, list) or not parsed:
+            raise InvalidRequestError(f"{name} must be a JSON list with at least 1 {name[:-1]}")
+        return parsed
 
     def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
         """Return sorted pairs (token, bias) from a JSON object of both, as in OpenAI's API."""
@@ -199,6 +217,27 @@ class Reader:
             return bytes(value).decode()
         except UnicodeDecodeError:
             raise InvalidRequestError(f"{name} must be UTF-8 text") from None
+
+
+def _calls_of(message: Mapping[str, Any], index: int) -> list[Any]:
+    calls = message.get("tool_calls", [])
+    if not isinstance(calls, list):
+        raise InvalidRequestError(f"messages[{index}].tool_calls must be a list")
+    return calls
+
+
+def _check_function(value: Any, name: str, field: str) -> None:
+    """Raise InvalidRequestError if a tool or a call has no function; `field` is an object of it."""
+    function = value.get("function") if isinstance(value, dict) else None
+    if (
+        not isinstance(function, dict)
+        or not isinstance(function.get("name"), str)
+        or not isinstance(function.get(field, {}), dict)
+    ):
+        raise InvalidRequestError(
+            f"{name} must be an object with 'function', which has the text 'name' and the object "
+            f"{field!r}"
+        )
 
 
 def _token_of(key: str) -> int:

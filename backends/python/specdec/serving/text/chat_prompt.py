@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from specdec.errors import InvalidRequestError
 
 Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]]
 _MASK = "\ue000"
 """Character that replaces masked text. It is for private use, so no special token contains it."""
 
@@ -27,7 +28,7 @@ class ChatPrompts:
 
     def __init__(
         self,
-        render: Callable[[Messages], str],
+        render: Callable[[Messages, Tools], str],
         tokenizer: RustTokenizer,
         special_texts: Sequence[str],
     ) -> None:
@@ -50,35 +51,35 @@ class ChatPrompts:
         self._read_in_answers: tuple[str, ...] = ()
         self._read_in_answers = self._find_read_in_answers()
 
-    def ids(self, messages: Messages) -> list[int]:
-        """Render the messages by the template and return their token ids.
+    def ids(self, messages: Messages, tools: Tools = ()) -> list[int]:
+        """Render the messages and the tools by the template and return their token ids.
 
         The ids equal those of transformers' apply_chat_template, except where a message contains
         the text of a special token. Raises InvalidRequestError if the template refuses the
         messages. Raises it also if such a text cannot be told from the template's own special
         tokens, or if the tokenizer has no ordinary tokens for it.
         """
-        text = self._render(messages)
+        text = self._render(messages, tools)
         encoding = encode(self._tokenizer, text)
-        if not self._may_forge(messages):
+        if not self._may_forge(messages, tools):
             return list(encoding.ids)
-        own = self._own_positions(messages, text)
+        own = self._own_positions(messages, tools, text)
         ids: list[int] = []
         for token, position in zip(encoding.ids, encoding.offsets, strict=True):
             is_forged = token in self._special_ids and position not in own
             ids += self._plain_ids(text[slice(*position)]) if is_forged else [token]
         return ids
 
-    def text(self, messages: Messages) -> str:
+    def text(self, messages: Messages, tools: Tools = ()) -> str:
         """Return the rendered text, for engines that encode it themselves.
 
         Raises InvalidRequestError if the template refuses the messages. Raises it also if a message
         contains the text of a special token, because such an engine would take it for the token.
         """
-        text = self._render(messages)
-        if self._may_forge(messages):
+        text = self._render(messages, tools)
+        if self._may_forge(messages, tools):
             encoding = encode(self._tokenizer, text)
-            own = self._own_positions(messages, text)
+            own = self._own_positions(messages, tools, text)
             for token, position in zip(encoding.ids, encoding.offsets, strict=True):
                 if token in self._special_ids and position not in own:
                     raise InvalidRequestError(
@@ -87,13 +88,13 @@ class ChatPrompts:
                     )
         return text
 
-    def _render(self, messages: Messages) -> str:
+    def _render(self, messages: Messages, tools: Tools = ()) -> str:
         try:
-            return self._render_unchecked(messages)
+            return self._render_unchecked(messages, tools)
         except Exception as error:  # noqa: BLE001 - whatever the template raises
             raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None
 
-    def _own_positions(self, messages: Messages, text: str) -> set[tuple[int, int]]:
+    def _own_positions(self, messages: Messages, tools: Tools, text: str) -> set[tuple[int, int]]:
         """Return (start, end) in `text` of each special token that the template itself writes.
 
         The messages are rendered again with all characters masked except white space, so that only
@@ -101,8 +102,8 @@ class ChatPrompts:
         texts of special tokens are masked. Texts that the template looks for in an assistant's
         message are not masked and count as its own. Raises InvalidRequestError if both ways fail.
         """
-        masked = self._masked(messages, text, _mask_all)
-        masked = masked or self._masked(messages, text, _masking(self._special_texts))
+        masked = self._masked(messages, tools, text, _mask_all)
+        masked = masked or self._masked(messages, tools, text, _masking(self._special_texts))
         if masked is None:
             raise InvalidRequestError(
                 "messages contain the string of a special token, and the chat template changes "
@@ -134,9 +135,11 @@ class ChatPrompts:
         except InvalidRequestError:
             # The template does not support such chats.
             return False
-        return self._masked(chat, text, _masking([special])) is None
+        return self._masked(chat, (), text, _masking([special])) is None
 
-    def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
+    def _masked(
+        self, messages: Messages, tools: Tools, text: str, mask: Callable[[str], str]
+    ) -> str | None:
         """Return the messages rendered after masking; None on failure or if the length changes.
 
         `text` is the rendering without masking.
@@ -146,18 +149,26 @@ class ChatPrompts:
             _mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
         ]
         try:
-            masked = self._render(chat)
+            masked = self._render(chat, _mapped(tools, mask))
         except InvalidRequestError:
             return None
         return masked if len(masked) == len(text) else None
 
-    def _may_forge(self, messages: Messages) -> bool:
-        """Say whether text in the messages can become a special token.
+    def _may_forge(self, messages: Messages, tools: Tools) -> bool:
+        """Say whether text in the messages or the tools can become a special token.
 
         It can if it contains the token's text. It can also if it ends or starts with a part of that
-        text, because the template may put the rest next to it.
+        text, because the template may put the rest next to it. Raises InvalidRequestError for a
+        special token in the name of a field: templates show names of arguments, and names cannot
+        be masked.
         """
-        texts = list(_strings(messages))
+        names = "\0".join(_names([messages, tools]))
+        for special in self._special_texts:
+            if special in names:
+                raise InvalidRequestError(
+                    f"names of fields must not contain special tokens; given {special!r}"
+                )
+        texts = list(_strings([messages, tools]))
         joined = "\0".join(texts)
         return any(special in joined for special in self._special_texts) or any(
             text.endswith(self._beginnings) or text.startswith(self._ends) for text in texts
@@ -239,6 +250,16 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, Sequence):
         for each in value:
             yield from _strings(each)
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names of all fields in a JSON value."""
+    if isinstance(value, Mapping):
+        yield from map(str, value)
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for each in value:
+            yield from _names(each)
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

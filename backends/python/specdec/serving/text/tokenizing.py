@@ -18,7 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from specdec.errors import ConfigurationError, InvalidRequestError, UnsupportedError
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.text.chat_prompt import ChatPrompts, Messages, encode
+from specdec.serving.text.chat_prompt import ChatPrompts, Messages, Tools, encode
+from specdec.serving.text.tool_prompt import PROBE, messages_with_tools
 from specdec.token_ids import TokenIds
 from specdec.token_texts import read_token_texts
 
@@ -77,6 +78,7 @@ class Tokenizer:
             if each.special
         }
         """Names of the special tokens, by token. Special tokens add nothing to an answer's text."""
+        self._knows_tools = self._shows_tools()
         self._chats = cache(self._chats_ending_with)
         self._chats(True, False)
         self._token_texts: Sequence[bytes] = ()
@@ -114,7 +116,7 @@ class Tokenizer:
         if request.input_ids is not None:
             return np.asarray(request.input_ids, dtype=np.int32)
         if request.messages is not None:
-            ids, name = self._chats(*_turn_of(request)).ids(request.messages), "messages"
+            ids, name = self._chats(*_turn_of(request)).ids(*self._chat(request)), "messages"
         else:
             ids = encode(self._backend, request.text_input or "", adds_special=True).ids
             name = "text_input"
@@ -130,7 +132,7 @@ class Tokenizer:
         """
         if request.messages is None:
             return request.text_input or ""
-        text = self._chats(*_turn_of(request)).text(request.messages)
+        text = self._chats(*_turn_of(request)).text(*self._chat(request))
         # If the engine adds the first token itself, the template's must be removed.
         first = self._tokenizer.bos_token
         adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
@@ -169,6 +171,22 @@ class Tokenizer:
             return self._token_texts[token]
         return str(self._backend.decode([token], skip_special_tokens=False)).encode()
 
+    def _chat(self, request: GenerationRequest) -> tuple[Messages, Tools]:
+        """Return the messages and the tools of a request as the chat template can show them."""
+        messages = request.messages or ()
+        if self._knows_tools:
+            return messages, request.tools
+        return messages_with_tools(messages, request.tools), ()
+
+    def _shows_tools(self) -> bool:
+        """Say whether the chat template shows tools to the model."""
+        chat = [{"role": "user", "content": "a"}]
+        try:
+            text = self._rendered(chat, [PROBE])
+        except Exception:  # noqa: BLE001 - whatever the template raises
+            return False
+        return str(PROBE["function"]["name"]) in text
+
     def _texts_of_turns(self) -> tuple[str, ...]:
         """Return the texts of tokens that can mark turns: special tokens and those in the template.
 
@@ -191,12 +209,18 @@ class Tokenizer:
         return ChatPrompts(render, self._backend, self._texts_of_turns())
 
     def _rendered(
-        self, messages: Messages, *, adds_turn: bool = True, continues: bool = False
+        self,
+        messages: Messages,
+        tools: Tools = (),
+        *,
+        adds_turn: bool = True,
+        continues: bool = False,
     ) -> str:
-        """Return the messages as text in the chat template (`_chats_ending_with`)."""
+        """Return messages and tools as text in the chat template (`_chats_ending_with`)."""
         return str(
             self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
+                tools=[dict(tool) for tool in tools] or None,
                 tokenize=False,
                 add_generation_prompt=adds_turn,
                 continue_final_message=continues,
