@@ -48,7 +48,14 @@ INPUTS = (
         )
     ),
     Tensor(contract.EMBEDDING_BIAS, "FP32", (-1,), is_optional=True, is_ragged=True),
-    Tensor(contract.BAD_TEXTS, "STRING", (-1,), is_optional=True, is_ragged=True),
+    *(
+        Tensor(name, "STRING", shape, is_optional=True, is_ragged=True)
+        for name, shape in (
+            (contract.BAD_TEXTS, (-1,)),
+            (contract.GUIDE_TYPE, (1,)),
+            (contract.GUIDE, (1,)),
+        )
+    ),
 )
 OUTPUTS = (
     Tensor(contract.OUTPUT_IDS, "INT32", (-1, -1)),

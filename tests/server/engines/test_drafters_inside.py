@@ -1,9 +1,11 @@
 """Engines with our drafters inside, behind a live tritonserver (support/inside.py)."""
 
+import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import jsonschema
 import psutil
 import pytest
 
@@ -24,9 +26,25 @@ COPY = "Repeat this text three times: the quick brown fox jumps over the lazy do
 QUESTION = [{"role": "user", "content": COPY}]
 WITHIN_S = 20.0
 RESTART_S = 300.0
-NUM_REQUESTS, NUM_HANG_UPS = 60, 18
+NUM_REQUESTS = {"llmapi": 30, "vllm": 60}
+"""Requests in the test of hang-ups. The double computes row by row, so it gets fewer."""
+GUIDED = ("none", "lookup", "suffix", "eagle3", "auto")
 MODEL = {"llmapi": "draft", "vllm": "eagle3"}
 """Name of a drafter of each engine that is a model: a draft model, or vLLM's own head."""
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "animal": {"type": "string", "maxLength": 20},
+        "jumps": {"type": "array", "items": {"enum": ["high", "far"]}, "maxItems": 3},
+    },
+    "required": ["animal", "jumps"],
+    "additionalProperties": False,
+}
+GUIDE = {
+    "guided_decoding_guide_type": "json_schema",
+    "guided_decoding_guide": json.dumps(SCHEMA),
+}
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -106,7 +124,7 @@ def test_answers_equal_the_target_called_directly(running, client, engine, draft
     """The double computes each row alone; what holds for vLLM is measured (docs/engines.md)."""
     if engine == "vllm":
         pytest.skip("it computes other bits for several rows")
-    prompts = [text for text in PLAIN if len(text) < 200]
+    prompts = [text for text in PLAIN if len(text) < 200][:4]
     requests = [
         GenerationRequest(text_input=text, max_tokens=16, drafter=drafter) for text in prompts
     ]
@@ -158,6 +176,23 @@ def test_bad_words_and_min_tokens_apply(client, engine):
     assert len(client.generate(request(min_tokens=40)).token_ids) >= 40
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_answers_follow_a_guide(client, engine, temperature):
+    """With drafts too, of which vLLM cuts what the guide forbids; a wrong guide has our error."""
+    if engine != "vllm":
+        pytest.skip("it refuses guides")
+    asked = [request(**GUIDE, temperature=temperature, drafter=each) for each in GUIDED]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = list(pool.map(client.generate, asked))
+    for answer in answers:
+        assert answer.end.finish_reason == "stop"
+        jsonschema.validate(json.loads(answer.text), SCHEMA)
+    wrong = GUIDE | {"guided_decoding_guide": '{"type": "x"}'}
+    with pytest.raises(SpecdecError, match="guided_decoding_guide") as refused:
+        client.generate(request(**wrong))
+    assert refused.value.error_type == "invalid_request"
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "engines"),
     [
@@ -167,6 +202,8 @@ def test_bad_words_and_min_tokens_apply(client, engine):
         ({"repetition_penalty": 1.2}, "repetition_penalty", ("llmapi",)),
         ({"verification": "block"}, "block", ("vllm", "llmapi")),
         ({"drafter": "vote"}, "vote", ("vllm", "llmapi")),
+        (GUIDE, "guided_decoding_guide_type", ("llmapi",)),
+        (GUIDE | {"min_tokens": 5}, "min_tokens", ("vllm",)),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_by_name(client, engine, fields, name, engines):
@@ -186,11 +223,13 @@ def test_tree_of_a_head_is_an_unknown_drafter(client, engine):
     assert told.value.error_type == "invalid_request"
 
 
-def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client):
+def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client, engine):
     """Almost a third of the clients go away after the first response; the others get all."""
+    num_requests = NUM_REQUESTS[engine]
+    num_hang_ups = int(0.3 * num_requests)
 
     def ask(number):
-        if number * NUM_HANG_UPS % NUM_REQUESTS >= NUM_HANG_UPS:
+        if number * num_hang_ups % num_requests >= num_hang_ups:
             return len(client.generate(request(max_tokens=16, min_tokens=16)).token_ids)
         chunks = client.stream(request(max_tokens=1000, stream=True))
         next(chunks)
@@ -198,8 +237,8 @@ def test_hang_ups_leave_nothing_and_fail_no_other_request(running, client):
         return None
 
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(ask, range(NUM_REQUESTS)))
-    assert found.count(16) == NUM_REQUESTS - NUM_HANG_UPS
+        found = list(pool.map(ask, range(num_requests)))
+    assert found.count(16) == num_requests - num_hang_ups
     wait_for(lambda: num_inflight(running) == 0, WITHIN_S)
 
 

@@ -13,7 +13,7 @@ from tests.server.support.inside import ENGINES, inside_server
 from tests.server.support.live import metrics, num_inflight
 from tests.waiting import wait_for
 
-NUM_REQUESTS = {"llmapi": 60, "vllm": 500}
+NUM_REQUESTS = {"llmapi": 30, "vllm": 500}
 """Requests to each engine. The double computes row by row, so it gets fewer."""
 HANG_UP_SHARE = 0.3
 NUM_TOKENS = 24

@@ -15,7 +15,7 @@ from tests.server.support.prompts import COUNT
 from tests.waiting import wait_for
 
 DRAFTERS = ("none", "lookup", "draft", "eagle3", "eagle3_tree", "auto")
-QUESTIONS = [each.turns[0] for each in load_prompts(SHIPPED_PROMPTS)][:3]
+QUESTIONS = [each.turns[0] for each in load_prompts(SHIPPED_PROMPTS)][:2]
 WITHIN_S = 10.0
 
 

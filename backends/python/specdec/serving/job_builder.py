@@ -10,9 +10,8 @@ from functools import partial
 
 from specdec.acceptance.modes import NO_VERIFICATION
 from specdec.batch_drafting.options import DraftingOptions
-from specdec.constraints.compiler import GuideCompiler
+from specdec.constraints.compiler import CompiledGuide, GuideCompiler
 from specdec.constraints.constraint import Constraint
-from specdec.constraints.guide import Guide
 from specdec.deployment.placement import PlacedEngines
 from specdec.drafting.names import ENGINE
 from specdec.engines.calls import EngineCalls
@@ -145,8 +144,8 @@ class JobBuilder:
         request = admitted.request
         end_id = self._end_id(request)
         sampling = self._sampling(request, len(prompt), seed)
-        if request.sampling.guide is not None:
-            raise _unguided(request.sampling.guide)
+        # The engine compiles the guide itself; here its faults get our errors.
+        self._compiled(request, end_id)
         prediction = self._tokenizer.plain(request.prediction) if request.prediction else ()
         options = DraftingOptions(
             max_tokens=request.max_tokens,
@@ -210,16 +209,28 @@ class JobBuilder:
         Raises InvalidRequestError for a guide that cannot be compiled or an answer that cannot end,
         and UnsupportedError on engines without our sampler.
         """
+        guide = request.sampling.guide
+        if guide is not None and not self._settings.has_shared_sampler:
+            raise UnsupportedError(
+                "guided_decoding_guide_type must be left out, because compiled engines follow no "
+                f"guides; given {guide.kind!r}"
+            )
+        compiled = self._compiled(request, end_id)
+        return None if compiled is None else compiled.constraint()
+
+    def _compiled(self, request: GenerationRequest, end_id: int | None) -> CompiledGuide | None:
+        """Return the compiled guide of a request; None without a guide.
+
+        Raises InvalidRequestError for a guide that cannot be compiled or an answer that cannot end.
+        """
         if request.sampling.guide is None:
             return None
-        if not self._settings.has_shared_sampler:
-            raise _unguided(request.sampling.guide)
         if end_id is None:
             raise InvalidRequestError(
                 "a guide needs an end token, because the answer ends where the guide says; "
                 f"given ignore_eos {request.ignore_eos}"
             )
-        return self._guides.compile(request.sampling.guide).constraint()
+        return self._guides.compile(request.sampling.guide)
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
         """Return how the engines draw and verify tokens for the request.
@@ -256,11 +267,3 @@ class JobBuilder:
             # Compiled engines have no such input (docs/reliability.md).
             cache_salt=(request.tenant or "") if settings.takes_our_inputs else "",
         )
-
-
-def _unguided(guide: Guide) -> UnsupportedError:
-    """Return the error for a guide on engines that follow none."""
-    return UnsupportedError(
-        "guided_decoding_guide_type must be left out, because only engines of specdec follow "
-        f"guides; given {guide.kind!r}"
-    )

@@ -1,10 +1,14 @@
 """Tests of the conversion to vLLM's sampling parameters."""
 
+import json
+
 import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.batch_engines.vllm.sampling import sampling_arguments
+from specdec.constraints.grammars import WHITE_SPACE as SPACE
+from specdec.constraints.guide import Guide
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
 
@@ -80,3 +84,30 @@ def test_what_vllm_lacks_is_refused_by_name(fields, name):
     """The client learns which parameter to leave out."""
     with pytest.raises(UnsupportedError, match=name):
         sampling_arguments(task(**fields), {}, has_drafts=True)
+
+
+@pytest.mark.parametrize(
+    ("guide", "expected"),
+    [
+        (Guide("json"), {"json": {"x-guidance": SPACE, "type": ["object", "array"]}}),
+        (Guide("json_schema", '{"const": 1}'), {"json": {"x-guidance": SPACE, "const": 1}}),
+        (Guide("json_schema", "true"), {"json": {"x-guidance": SPACE}}),
+        (Guide("regex", "a+"), {"regex": "a+"}),
+        (Guide("ebnf_grammar", 'start: "a"'), {"grammar": 'start: "a"'}),
+    ],
+)
+def test_guide_reaches_vllm(guide, expected):
+    """Its white space in JSON is ours."""
+    params = SamplingParams(guide=guide)
+    found = sampling_arguments(task(params, end_id=2), {}, has_drafts=True)
+    assert found["structured_outputs"] == expected
+
+
+def test_tags_reach_vllm():
+    """Each schema in them has our white space."""
+    tag = {"begin": "<a>", "schema": {"type": "object"}, "end": "</a>"}
+    guide = Guide("structural_tag", json.dumps({"triggers": ["<a>"], "structures": [tag]}))
+    found = sampling_arguments(task(SamplingParams(guide=guide)), {}, has_drafts=False)
+    text = found["structured_outputs"]["structural_tag"]
+    tag["schema"]["x-guidance"] = SPACE
+    assert json.loads(text) == {"triggers": ["<a>"], "structures": [tag]}

@@ -77,6 +77,11 @@ def _refuse_unsupported(task: Task, release: tuple[int, int]) -> None:
     params = task.params
     if params.bad_words or params.bad_texts:
         raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
+    if params.guide is not None:
+        raise UnsupportedError(
+            "guided_decoding_guide_type must be left out with TensorRT-LLM's LLM API; "
+            f"given {params.guide.kind!r}"
+        )
     if task.wants_logits:
         raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")
     if task.num_top_log_probs:

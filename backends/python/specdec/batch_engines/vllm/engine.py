@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from specdec.batch_engines.engine import BatchEngine
 from specdec.batch_engines.generator import Generator
 from specdec.batch_engines.reports import ReportReader
 from specdec.batch_engines.vllm.generator import VllmGenerator
+from specdec.batch_engines.vllm.guides import BACKEND
 from specdec.batch_engines.vllm.occupancy import occupancy_logger
 from specdec.batch_engines.vllm.process import prepared_vllm
 from specdec.batch_engines.vllm.sampling import sampling_arguments
@@ -75,6 +77,7 @@ class VllmEngine(BatchEngine):
     async def _start(self) -> tuple[Generator, int]:
         settings = self._settings
         vllm = prepared_vllm(settings.kv_cache_gib)
+        structured_outputs = import_module("vllm.config").StructuredOutputsConfig
         drafter = settings.vllm_drafter_dir
         arguments = {
             "model": str(self._directory / settings.checkpoint_dir),
@@ -87,6 +90,7 @@ class VllmEngine(BatchEngine):
             "worker_extension_cls": WORKER,
             # vLLM's scheduler must know the draft tokens before it begins the next step.
             "async_scheduling": False,
+            "structured_outputs_config": structured_outputs(backend=BACKEND),
             "disable_log_stats": True,
             **settings.engine_args,
         }

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from specdec.batch_engines.generator import Part
+from specdec.batch_engines.vllm.sampling import GUIDE
 from specdec.errors import EngineFailedError, EngineLostError, InvalidRequestError, SpecdecError
 from specdec.token_ids import TopLogProbs
 from specdec.torch_engine.task import Task
@@ -42,6 +43,10 @@ class VllmGenerator:
         """Yield the parts of an answer, as `Generator` describes."""
         vllm = self._vllm
         kind = vllm.sampling_params.RequestOutputKind.DELTA
+        arguments = dict(arguments)
+        if GUIDE in arguments:
+            guide = vllm.sampling_params.StructuredOutputsParams(**arguments[GUIDE])
+            arguments[GUIDE] = guide
         params = vllm.SamplingParams(**arguments, output_kind=kind)
         prompt = vllm.TokensPrompt(prompt_token_ids=task.input_ids.tolist())
         if task.cache_salt:

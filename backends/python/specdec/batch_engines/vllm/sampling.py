@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from specdec.batch_engines.vllm.guides import structured_outputs
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
 
+GUIDE = "structured_outputs"
+"""The argument for a guide; `VllmGenerator` makes vLLM's StructuredOutputsParams of it."""
 OPTIONS = "specdec"
 """Key in vLLM's `extra_args` under which a request carries its id and its drafting options."""
 
@@ -28,6 +31,8 @@ def sampling_arguments(task: Task, drafting: dict[str, Any], *, has_drafts: bool
         raise UnsupportedError(
             f"vLLM has no {name} in an engine that verifies draft tokens (max_draft_len)"
         )
+    if params.guide is not None and params.min_tokens:
+        raise UnsupportedError("vLLM cannot keep min_tokens where a guide ends; leave it out")
     num_output = len(task.input_ids) - task.num_prompt_tokens
     return {
         "max_tokens": task.max_new_tokens,
@@ -49,4 +54,5 @@ def sampling_arguments(task: Task, drafting: dict[str, Any], *, has_drafts: bool
         "stop_token_ids": [] if task.end_id is None else [task.end_id],
         "detokenize": False,
         "extra_args": {OPTIONS: {**drafting, "id": task.request_id}},
+        **({} if params.guide is None else {GUIDE: structured_outputs(params.guide)}),
     }

@@ -1,0 +1,43 @@
+"""Convert a guide to vLLM's structured outputs, with the white space of our own engines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specdec.constraints.grammars import ANY_JSON, WHITE_SPACE
+from specdec.constraints.guide import (
+    EBNF_GRAMMAR,
+    JSON,
+    JSON_SCHEMA,
+    REGEX,
+    Guide,
+)
+
+BACKEND = "guidance"
+"""vLLM's name of the compiler that our engines use too, so a guide means the same in both."""
+
+
+def structured_outputs(guide: Guide) -> dict[str, Any]:
+    """Return the arguments of vLLM's StructuredOutputsParams for a guide that was compiled before.
+
+    Source: vllm/v1/structured_output/backend_guidance.py, version 0.32.
+    """
+    if guide.kind == JSON:
+        return {"json": _spaced(dict(ANY_JSON))}
+    if guide.kind == JSON_SCHEMA:
+        return {"json": _spaced(json.loads(guide.text))}
+    if guide.kind == REGEX:
+        return {"regex": guide.text}
+    if guide.kind == EBNF_GRAMMAR:
+        return {"grammar": guide.text}
+    tags = json.loads(guide.text)
+    structures = [each | {"schema": _spaced(each["schema"])} for each in tags["structures"]]
+    return {"structural_tag": json.dumps(tags | {"structures": structures})}
+
+
+def _spaced(schema: Any) -> dict[str, Any]:
+    """Return a JSON schema with our white space; a boolean is a schema too."""
+    if isinstance(schema, bool):
+        schema = {} if schema else {"not": {}}
+    return {"x-guidance": WHITE_SPACE, **schema}
