@@ -5,7 +5,7 @@ import os
 
 import litellm
 
-from tests.interop.clients.kit import check, equal, limit, main, raised
+from tests.interop.clients.kit import check, equal, main, raised
 
 litellm.telemetry = False
 
@@ -154,12 +154,15 @@ def class_for_a_full_context(expected):
     raised(litellm.ContextWindowExceededError, lambda: litellm.completion(**asked))
 
 
-@limit
+@check
 def tools(expected):
-    """Offer a tool, which is refused by name."""
-    function = {"name": "now", "parameters": {"type": "object", "properties": {}}}
+    """Require a call of a tool."""
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    function = {"name": "now", "parameters": schema}
     asked = given(expected, tools=[{"type": "function", "function": function}])
-    raised(litellm.BadRequestError, lambda: litellm.completion(**asked))
+    found = litellm.completion(**asked, tool_choice="required", parallel_tool_calls=False)
+    (call,) = found.choices[0].message.tool_calls
+    equal((call.function.name, call.function.arguments), ("now", "{}"))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+from typing import Literal
 
 import openai
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 
-from tests.interop.clients.kit import check, equal, limit, main, raised
+from tests.interop.clients.kit import check, equal, main, raised
 
 
 def model(expected, **more):
@@ -120,17 +122,19 @@ def errors(expected):
     raised(openai.AuthenticationError, lambda: wrong.chat(asked))
 
 
-@limit
+@check
 def tools(expected):
-    """Offer a tool, which is refused by name."""
-    function = {"name": "now", "parameters": {"type": "object", "properties": {}}}
-    tool = {"type": "function", "function": function}
-    raised(
-        openai.BadRequestError,
-        lambda: model(expected, is_function_calling_model=True).chat(
-            messages(expected), tools=[tool]
-        ),
-    )
+    """Require a call of a tool."""
+
+    def weather(city: Literal["Oslo", "Rome"]) -> str:
+        """Tell the weather in a city."""
+        return f"rain in {city}"
+
+    asked = model(expected, is_function_calling_model=True, max_tokens=100)
+    tool = FunctionTool.from_defaults(weather)
+    found = asked.chat_with_tools([tool], "Weather in Oslo?", tool_required=True)
+    (call,) = asked.get_tool_calls_from_response(found)[:1]
+    equal((call.tool_name, set(call.tool_kwargs)), ("weather", {"city"}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Checks of the package `openai`: chats, completions, streams, and what goes with them."""
 
 import asyncio
+import json
+from typing import Literal
 
 import openai
+from pydantic import BaseModel
 
 from tests.interop.clients import openai_errors  # noqa: F401 (its import adds its checks)
 from tests.interop.clients.kit import check, equal, main
@@ -83,6 +86,53 @@ def second_turn_with_the_message_of_the_first(expected):
     turns = [*expected.messages, first, {"role": "user", "content": parts}]
     second = CLIENT.chat.completions.create(**chat(expected, messages=turns))
     assert second.choices[0].message.content
+
+
+class River(BaseModel):
+    """The form of an answer."""
+
+    name: Literal["Rhine", "Nile"]
+    km: Literal[1230, 6650]
+
+
+@check
+def structured_output(expected):
+    """Ask for an object of a class of pydantic."""
+    asked = chat(expected, response_format=River)
+    assert isinstance(CLIENT.chat.completions.parse(**asked).choices[0].message.parsed, River)
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@check
+def tool_calls_and_their_results(expected):
+    """Require a call, streamed and in one body; send it back with its result."""
+    asked = chat(expected, tools=[WEATHER], tool_choice="required", max_completion_tokens=200)
+    asked |= {"parallel_tool_calls": False}
+    message = CLIENT.chat.completions.create(**asked).choices[0].message
+    (call,) = message.tool_calls
+    assert set(json.loads(call.function.arguments)) == {"city"}
+    with CLIENT.chat.completions.stream(**asked) as stream:
+        (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+    equal(streamed.function.arguments, call.function.arguments)
+    equal(streamed.function.parsed_arguments, json.loads(call.function.arguments))
+    result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    turns = [*expected.messages, message, result]
+    answer = CLIENT.chat.completions.create(**chat(expected, messages=turns, tools=[WEATHER]))
+    assert answer.choices[0].message.content
 
 
 @check

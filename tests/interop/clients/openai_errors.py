@@ -3,7 +3,6 @@
 import asyncio
 
 import openai
-from pydantic import BaseModel
 
 from tests.interop.clients.kit import check, equal, limit, raised
 from tests.interop.clients.openai_requests import CLIENT, MODEL, chat
@@ -48,27 +47,6 @@ def timeout_and_cancel(expected):
     raised(TimeoutError, lambda: asyncio.run(give_up()))
     found = CLIENT.chat.completions.create(**chat(expected))
     equal(found.choices[0].message.content, expected.chat.text)
-
-
-@limit
-def tools(expected):
-    """Send a tool, which is refused by name."""
-    function = {"name": "now", "parameters": {"type": "object", "properties": {}}}
-    asked = chat(expected, tools=[{"type": "function", "function": function}])
-    error = raised(openai.BadRequestError, lambda: CLIENT.chat.completions.create(**asked))
-    assert error.param.startswith("tools")
-
-
-@limit
-def structured_output(expected):
-    """Ask for JSON by a class of pydantic, which is refused by name."""
-
-    class River(BaseModel):
-        name: str
-
-    asked = chat(expected, response_format=River)
-    error = raised(openai.BadRequestError, lambda: CLIENT.chat.completions.parse(**asked))
-    assert error.param.startswith("response_format")
 
 
 @limit

@@ -20,6 +20,7 @@ TYPES = {
 SCALARS = {
     "text_input": "STRING",
     "messages": "STRING",
+    "tools": "STRING",
     "max_tokens": "INT32",
     "min_tokens": "INT32",
     "stream": "BOOL",

@@ -30,12 +30,43 @@ BAD_MESSAGES = {
     "half a surrogate pair in the role": '[{"role": "\\ude80", "content": "x"}]',
 }
 
+MESSAGES = '[{"role": "user", "content": "x"}]'
+
 
 @pytest.mark.parametrize("text", BAD_MESSAGES.values(), ids=BAD_MESSAGES.keys())
 def test_malformed_messages_are_the_clients_error(text):
     """Any fault in the JSON or in its contents gives `invalid_request` about `messages`."""
     with pytest.raises(InvalidRequestError, match=r"^invalid_request: messages"):
         parse(messages=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[", "{}", "[]", "[5]", '[{"function": 5}]', '[{"function": {"name": 5}}]'),
+        *('[{"function": {"name": "f", "parameters": []}}]', '[{"type": "function"}]'),
+    ],
+)
+def test_malformed_tools_are_the_clients_error(text):
+    """Any fault gives `invalid_request` about `tools`; so do tools without messages."""
+    with pytest.raises(InvalidRequestError, match=r"^invalid_request: tools"):
+        parse(messages=MESSAGES, tools=text)
+    with pytest.raises(InvalidRequestError, match=r"^invalid_request: tools need messages"):
+        parse(text_input="x", tools='[{"function": {"name": "f"}}]')
+
+
+@pytest.mark.parametrize("calls", ["5", "[5]", '[{"function": {"name": "f", "arguments": "{}"}}]'])
+def test_malformed_calls_are_the_clients_error(calls):
+    """The error names the call."""
+    text = f'[{{"role": "assistant", "content": "", "tool_calls": {calls}}}]'
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].tool_calls"):
+        parse(messages=text)
+
+
+def test_tools_arrive_as_they_were_sent():
+    """They are JSON objects."""
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    assert parse(messages=MESSAGES, tools=json.dumps(tools)).tools == tuple(tools)
 
 
 def test_messages_arrive_as_they_were_sent():
