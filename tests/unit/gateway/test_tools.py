@@ -104,7 +104,7 @@ def test_free_answers_have_calls_that_follow_the_schemas(shared):
     inputs, kind, guide = asked(shared, tools=[WEATHER], stop="x")
     assert (kind, guide["triggers"]) == ("structural_tag", ["<tool_call>"])
     (structure,) = guide["structures"]
-    assert structure["schema"] == SCHEMA
+    assert structure["schema"] == SCHEMA | {"additionalProperties": False}
     assert structure["begin"] + ARGUMENTS + structure["end"] == CALL
     assert inputs["stop_words"] == ["x"]
 
@@ -124,7 +124,11 @@ def test_required_calls_are_a_list(shared, is_parallel, most):
     assert (kind, schema["minItems"], schema["maxItems"]) == ("json_schema", 1, most)
     validate([{"name": "weather", "arguments": {"city": "Oslo"}}], schema)
     validate([{"name": "clock", "arguments": {}}], schema)
-    for wrong in ({"name": "weather", "arguments": {}}, {"name": "rm", "arguments": {}}):
+    for wrong in (
+        {"name": "weather", "arguments": {}},
+        {"name": "weather", "arguments": {"city": "Oslo", "mood": "x"}},
+        {"name": "rm", "arguments": {}},
+    ):
         with pytest.raises(ValidationError):
             validate([wrong], schema)
 
@@ -132,7 +136,7 @@ def test_required_calls_are_a_list(shared, is_parallel, most):
 def test_named_function_has_its_own_schema(shared):
     """The answer is its arguments."""
     _, kind, schema = asked(shared, tools=[WEATHER, CLOCK], tool_choice=named("weather"))
-    assert (kind, schema) == ("json_schema", SCHEMA)
+    assert (kind, schema) == ("json_schema", SCHEMA | {"additionalProperties": False})
 
 
 @pytest.mark.parametrize(

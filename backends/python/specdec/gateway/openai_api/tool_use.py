@@ -132,11 +132,21 @@ def _check(functions: Sequence[Function]) -> None:
             raise bad_request(f"tools[{index}] has the name of an earlier tool: {name!r}", "tools")
 
 
+_SAYS_MORE = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
+"""Keywords by which a schema says itself which other properties an object may have."""
+
+
 def _schema(function: Function) -> dict[str, Any]:
-    """Return the schema of a function's arguments, which are an object."""
-    if function.parameters is None:
+    """Return the schema of a function's arguments, which are an object.
+
+    It has only the arguments that the schema names, unless the schema says more. Without this, a
+    small model invents some.
+    """
+    given = function.parameters
+    if given is None:
         return _object({})
-    return {"type": "object"} | function.parameters
+    closed = {} if _SAYS_MORE & given.keys() else {"additionalProperties": False}
+    return {"type": "object", **closed, **given}
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
