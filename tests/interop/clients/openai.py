@@ -120,7 +120,7 @@ WEATHER = {
 @check
 def tool_calls_and_their_results(expected):
     """Require a call, streamed and in one body; send it back with its result."""
-    asked = chat(expected, tools=[WEATHER], tool_choice="required", max_completion_tokens=200)
+    asked = chat(expected, tools=[WEATHER], tool_choice="required", max_tokens=200)
     asked |= {"parallel_tool_calls": False}
     message = CLIENT.chat.completions.create(**asked).choices[0].message
     (call,) = message.tool_calls
