@@ -59,6 +59,11 @@ FREE = {
         "",
         [("add", '{"a": 1}')],
     ),
+    "much white space": (
+        f'<tool_call>{{{30 * " "}"name": "add", "arguments": {{"a": 1}}}}</tool_call>',
+        "",
+        [("add", '{"a": 1}')],
+    ),
     "arguments as text": (
         '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1}"}</tool_call>',
         "",

@@ -53,7 +53,7 @@ class ToolUse:
 
         A required call has the same form for all models, as in vLLM: a list of calls, or the
         arguments of the named function. Where the model may choose, calls in Hermes' tags follow
-        the schemas, unless no function is strict.
+        the schemas, unless every function has `strict: false`.
         """
         if self.choice == "required":
             return GuideFields("json_schema", json.dumps(self._schema_of_calls()))

@@ -3,7 +3,7 @@
 A model that may choose writes a call in its own format. Two are known: Hermes' and Qwen's,
 `<tool_call>{"name": …, "arguments": {…}}</tool_call>` anywhere in the text, and Llama-3's, where
 the whole answer is `{"name": …, "parameters": {…}}`. The formats exclude each other, so nothing has
-to be configured. If a call is required, the guide fixes the format (`openai_api/tool_guides.py`).
+to be configured. If a call is required, the guide fixes the format (`openai_api/tool_use.py`).
 """
 
 from __future__ import annotations

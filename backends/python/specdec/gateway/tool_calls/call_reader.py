@@ -7,11 +7,14 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+_SPACE = r"\s{0,20}"
 _BEGINNING = re.compile(
-    r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+    rf'{_SPACE}\{{{_SPACE}"name"{_SPACE}:{_SPACE}("(?:[^"\\]|\\.){{0,200}}")'
+    rf'{_SPACE},{_SPACE}"(?:arguments|parameters)"{_SPACE}:{_SPACE}(?=\{{)'
 )
 """The object up to its arguments, in the order that models are trained on. Qwen's and Hermes'
-call them `arguments`, Llama-3's `parameters`."""
+call them `arguments`, Llama-3's `parameters`. It is bounded, because it is matched again with each
+chunk."""
 
 
 class CallReader:
