@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from specdec.batch_engines.vllm.process import fast_cpu_dtype
 from specdec.builder.config_file import parameters_of, set_parameters
 from specdec.builder.description import PairDescription, load_description
 from specdec.builder.description.loading import pair_file
@@ -40,6 +41,8 @@ from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 PAIR = "smollm2_135m_vllm"
 START_TIMEOUT_S = 400.0
+HANG_S = 60.0
+"""The hang limit of `make serve ENGINE=vllm`."""
 WARM_UP_TOKENS = 8
 MIN_MEMORY_GIB = 2.0
 """GiB that must be left after the warm-up; engines grow by some 100 MiB while they are measured."""
@@ -135,6 +138,7 @@ def _measure(
         repository,
         log_path=log_path(cache, "inside"),
         ready_timeout_s=START_TIMEOUT_S,
+        hang_s=HANG_S,
         python=python,
     )
     learning = spread(shipped, arguments.learning)
@@ -142,10 +146,12 @@ def _measure(
         arm: OurArm(server, arm.mode, end_id, learning, tenant=arm.mode) for arm in ours
     }
     paths, parameters = plain_pair(own, cache), parameters_of(repository / "target")
+    on_gpu = arguments.gpu_memory_share is not None
+    if not on_gpu:
+        parameters["dtype"] = fast_cpu_dtype(parameters["dtype"])
     for arm in theirs:
         command = vllm_command(python, arm.mode, arguments.num_draft_tokens, paths, parameters)
         log = log_path(cache, f"vllm-{arm.mode}")
-        on_gpu = arguments.gpu_memory_share is not None
         environment = environment_of(python, parameters, on_gpu=on_gpu)
         engines[arm] = VllmServer(command, environment, end_id, log)
     try:

@@ -78,7 +78,7 @@ def test_repository_starts_under_our_supervisor(repository):
 def test_devices_become_vllms_arguments():
     """On a CPU the block size is set, on GPUs the parallelism."""
     pair = load_description(NAME)
-    assert engine_arguments(pair) == {"block_size": 32, "max_num_batched_tokens": 2048}
+    assert engine_arguments(pair) == {"block_size": 32, "max_num_batched_tokens": 1024}
     gpus = load_description("llama31_70b_8b")
     placement = Placement((0, 1, 2, 3), tensor_parallel=4)
     (draft,) = gpus.drafts

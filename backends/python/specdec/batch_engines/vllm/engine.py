@@ -18,7 +18,7 @@ from specdec.batch_engines.reports import ReportReader
 from specdec.batch_engines.vllm.generator import VllmGenerator
 from specdec.batch_engines.vllm.guides import BACKEND
 from specdec.batch_engines.vllm.occupancy import occupancy_logger
-from specdec.batch_engines.vllm.process import prepared_vllm
+from specdec.batch_engines.vllm.process import computed_dtype, prepared_vllm
 from specdec.batch_engines.vllm.sampling import sampling_arguments
 from specdec.health.board import NO_HEARTBEAT, Heartbeat
 from specdec.health.occupancy import Occupancy, PeakOccupancy
@@ -81,7 +81,7 @@ class VllmEngine(BatchEngine):
         drafter = settings.vllm_drafter_dir
         arguments = {
             "model": str(self._directory / settings.checkpoint_dir),
-            "dtype": settings.dtype,
+            "dtype": computed_dtype(settings.dtype),
             "max_model_len": settings.max_seq_len,
             "max_num_seqs": settings.max_num_sequences,
             "speculative_config": settings.speculative_config(

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 
 def prepared_vllm(kv_cache_gib: int) -> Any:
     """Import vLLM, and return the package.
@@ -34,6 +36,26 @@ def prepared_vllm(kv_cache_gib: int) -> Any:
     if current_platform.is_cpu():
         _prepare_cpu(kv_cache_gib)
     return vllm
+
+
+def computed_dtype(dtype: str) -> str:
+    """Return the dtype in which vLLM computes here: `dtype`, or float32 on some CPUs.
+
+    A CPU without instructions for bfloat16 or float16 reads prompts five times as fast in float32,
+    and generates about as fast. Call it after `prepared_vllm`.
+    """
+    from vllm.platforms import current_platform  # noqa: PLC0415 - after the environment is set
+
+    return fast_cpu_dtype(dtype) if current_platform.is_cpu() else dtype
+
+
+def fast_cpu_dtype(dtype: str) -> str:
+    """Return `dtype`, or float32 if oneDNN cannot multiply matrices of `dtype` on this CPU."""
+    can_multiply = {
+        "bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported,  # noqa: SLF001 - no public way
+        "float16": torch.ops.mkldnn._is_mkldnn_fp16_supported,  # noqa: SLF001
+    }
+    return dtype if can_multiply.get(dtype, lambda: True)() else "float32"
 
 
 def _prepare_cpu(kv_cache_gib: int) -> None:
