@@ -30,7 +30,9 @@ BENCHES = {
     "exact": Bench("lab.exactness.exact", "answers with each drafter against the target's own"),
     "gateway": Bench("lab.gateway.cost", "what the gateway costs beside direct gRPC"),
     "gateway_exact": Bench("lab.gateway.exact", "answers through the gateway against KServe's"),
+    "guide_compilers": Bench("lab.guides.compilers", "compilers of JSON schemas: speed, coverage"),
     "guides": Bench("lab.guides.validity", "answers that follow guides, with each drafter"),
+    "guides_speed": Bench("lab.guides.speed", "the cost of guides, and the gain of drafts in them"),
     "inside": Bench("lab.peers.inside", "our drafters inside vLLM, beside vLLM's own server"),
     "peers": Bench("lab.peers.peers", "other engines on the same weights and prompts"),
     "ramp": Bench("lab.load.ramp", "speculation on and off while the load of one server grows"),
@@ -74,5 +76,5 @@ def _stop(*_: object) -> None:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<13} {each.summary}" for name, each in BENCHES.items()]
+    lines = [f"  {name:<15} {each.summary}" for name, each in BENCHES.items()]
     return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

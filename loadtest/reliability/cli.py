@@ -28,6 +28,7 @@ from specdec.loadtest.reliability.scenarios import (
     gateway_hangups,
     gateway_readers,
     hangups,
+    hostile_guides,
     overload,
     pauses,
     poison,
@@ -53,6 +54,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "gateway_hangups": gateway_hangups.rows,
     "gateway_readers": gateway_readers.rows,
     "replicas": replicas.rows,
+    "hostile_guides": hostile_guides.rows,
 }
 
 

@@ -13,6 +13,7 @@ from specdec.loadtest.kit.prompts import WARM_UP
 from specdec.loadtest.lab.controller import control, record
 from specdec.loadtest.lab.exactness import comparing, counters, exact
 from specdec.loadtest.lab.exactness.client_counts import LEFT, OVERDUE, TOKENS
+from specdec.loadtest.lab.guides import speed as guides_speed
 from specdec.loadtest.lab.load import ramp
 from specdec.loadtest.lab.speed import acceptance, speed, tasks
 from specdec.loadtest.report.history import History, parse_page
@@ -104,7 +105,8 @@ class FakeTarget:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a function that runs a bench and returns its status and its figures."""
-    for module in (alternating, repository, acceptance, comparing, exact, ramp, record):
+    modules = (alternating, repository, acceptance, comparing, exact, guides_speed, ramp, record)
+    for module in modules:
         for name, fake in (
             ("TritonServer", FakeServer),
             ("GrpcClient", FakeClient),
@@ -183,6 +185,29 @@ def test_ramp_has_a_row_for_each_number_of_streams(run, monkeypatch):
     assert status == 0
     assert [each["num_streams"] for each in found["loads"]] == [1, 2]
     assert all(each["num_pairs"] == 2 for each in found["loads"])
+
+
+def test_guides_are_measured_with_one_stream_and_with_many(run, monkeypatch):
+    """The arm without a guide has as many tokens as the one with it, and no end."""
+    asked = []
+    stream = FakeClient.stream
+
+    def kept(client, request):
+        asked.append(request)
+        return stream(client, request)
+
+    monkeypatch.setattr(FakeClient, "stream", kept)
+
+    status, found = run(guides_speed, "--tasks", "1", "--passes", "1", "--streams", "2")
+
+    assert status == 0
+    kinds = {each["task"] for each in found["gains"]}
+    assert kinds == {"JSON", "function call", "SQL", "all"}
+    assert len(found["many_streams_gains"]) == 4
+    plain = [each for each in asked if each.guided_decoding_guide_type is None]
+    assert {(each.max_tokens, each.ignore_eos) for each in plain} == {(len(TOKEN_IDS), True)}
+    assert len(plain) == len(asked) / 4
+    assert len({each.tenant for each in asked}) == 2 * 4
 
 
 def test_control_measures_both_servers(run, monkeypatch):

@@ -17,7 +17,14 @@ from specdec.loadtest.reliability.kit.faulty_engine import fault_file, with_plan
 from specdec.loadtest.reliability.kit.http_answers import CLOSED, ask_over_http
 from specdec.loadtest.reliability.kit.table import MAX_LISTED, listed
 from specdec.loadtest.reliability.kit.watched import WatchedServer, bad_lines
-from specdec.loadtest.reliability.scenarios import deaths, fuzz, poison, refusals, stops
+from specdec.loadtest.reliability.scenarios import (
+    deaths,
+    fuzz,
+    hostile_guides,
+    poison,
+    refusals,
+    stops,
+)
 from specdec.loadtest.reliability.scenarios.deaths import DeathResult
 from specdec.torch_engine.engine import TorchEngine
 
@@ -206,6 +213,44 @@ class TestPoison:
 
         assert poison.poison_result([], [], right).details == ()
         assert len(poison.poison_result([], [], wrong).details) == len(wrong)
+
+
+class TestHostileGuides:
+    """The judgement of requests beside hostile guides."""
+
+    WHOLE = Answer(token_ids=[1, 2], is_complete=True, start_s=1.0, last_s=2.0)
+
+    @pytest.mark.parametrize(
+        ("good", "hostile", "faults", "rss_mb", "missed"),
+        [
+            ([], [], [], 100.0, []),
+            ([Answer(error_type="overloaded")], [], [], 100.0, [0]),
+            ([], [Answer(error_type="engine_failed")], [], 100.0, [1]),
+            ([], [Answer(error_type="invalid_request")], [], 100.0, []),
+            ([], [], ["Traceback"], 100.0, [1]),
+            ([], [], [], 200.0, [2]),
+        ],
+    )
+    def test_only_the_right_refusals_and_level_memory_meet_the_goals(
+        self, good, hostile, faults, rss_mb, missed
+    ):
+        def found(more, other, memory):
+            answers = (self.WHOLE, *more)
+            return hostile_guides.PassResult(answers, tuple(other), 1.0, memory)
+
+        turns = [(found([], [], 100.0), found([], [self.WHOLE], 100.0)) for _ in range(3)]
+        turns.append((found([], [], 100.0), found(good, hostile, rss_mb)))
+
+        rows = list(hostile_guides.judged(turns, faults))
+
+        assert [number for number, row in enumerate(rows) if not row.is_met] == missed
+
+    def test_no_two_hostile_guides_are_equal(self):
+        """An equal one would be found among the compiled ones."""
+        requests = [hostile_guides.hostile_request(3 * number) for number in range(60)]
+        guides = [each.guided_decoding_guide for each in requests if each.guided_decoding_guide]
+        assert len(set(guides)) == len(guides)
+        assert len({each.guided_decoding_guide_type for each in requests}) == 5
 
 
 class TestFuzz:
