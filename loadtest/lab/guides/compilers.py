@@ -137,7 +137,7 @@ COMPILERS = {"llguidance": llguidance_compiler, "xgrammar": xgrammar_compiler}
 
 @dataclass(frozen=True, slots=True)
 class SchemaFigures:
-    """What one compiler did with one schema."""
+    """Figures of one compiler for one schema."""
 
     compiler: str
     schema: str

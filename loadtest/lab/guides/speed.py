@@ -180,23 +180,20 @@ def _tasks(per_group: int) -> Iterator[GuideTask]:
         yield from group(per_group, SEED)
 
 
-def _questions(
-    arms: Arms, tasks: Sequence[GuideTask], repository: Path, salt: str
-) -> Iterator[GuidedQuestion]:
-    """Yield the tasks as questions; each is compiled when it is its turn."""
-    prompts = as_tokens(
-        (Prompt(task.name, task.group, (task.question,)) for task in tasks), repository, salt
-    )
-    for task, prompt in zip(tasks, prompts, strict=True):
-        yield arms.question(task, prompt)
+def _prompts(
+    tasks: Sequence[GuideTask], repository: Path, salt: str
+) -> Iterator[tuple[GuideTask, TokenPrompt]]:
+    given = (Prompt(task.name, task.group, (task.question,)) for task in tasks)
+    return zip(tasks, as_tokens(given, repository, salt), strict=True)
 
 
 def _one_stream(
     arms: Arms, tasks: Sequence[GuideTask], repository: Path, order: random.Random
 ) -> Iterator[Measurement]:
     """Yield the answer of each arm to each task, one after another."""
-    in_turn = order.sample(tasks, len(tasks))
-    for number, question in enumerate(_questions(arms, in_turn, repository, "one"), start=1):
+    in_turn = _prompts(order.sample(tasks, len(tasks)), repository, "one")
+    for number, (task, prompt) in enumerate(in_turn, start=1):
+        question = arms.question(task, prompt)
         for arm in order.sample(ARMS, len(ARMS)):
             yield arms.measure(question, arm)
         options.progress(f"1 stream: {number}/{len(tasks)}")
@@ -210,7 +207,9 @@ def _many_streams(
     for number in range(arguments.passes):
         for group in dict.fromkeys(task.group for task in tasks):
             own = [task for task in tasks if task.group == group]
-            questions = list(_questions(arms, own, arguments.model_repository, f"many{number}"))
+            prompts = _prompts(own, arguments.model_repository, f"many{number}")
+            with ThreadPoolExecutor(arguments.streams) as pool:
+                questions = list(pool.map(lambda each: arms.question(*each), prompts))
             for arm in order.sample(ARMS, len(ARMS)):
                 timed = _pass(arms, questions, arm, arguments.streams, f" {number}")
                 found[arm][f"{group} {number}"] = timed

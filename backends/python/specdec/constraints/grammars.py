@@ -61,6 +61,14 @@ def _json_schema(text: str) -> str:
     return LLMatcher.grammar_from_json_schema(_as_object(_parsed(text)), WHITE_SPACE)
 
 
+def spaced_schema(schema: Any) -> dict[str, Any]:
+    """Return a JSON schema with our white space, for engines that compile it by llguidance.
+
+    Raises InvalidRequestError if it is no schema.
+    """
+    return {"x-guidance": WHITE_SPACE} | _as_object(schema)
+
+
 def _as_object(schema: Any) -> dict[str, Any]:
     """Return a JSON schema as an object. Raises InvalidRequestError if it is no schema."""
     if isinstance(schema, bool):
@@ -70,11 +78,21 @@ def _as_object(schema: Any) -> dict[str, Any]:
     return schema
 
 
-def _ebnf(text: str) -> str:
+def as_lark(guide: Guide) -> str:
+    """Return a guide of type `ebnf_grammar` or `structural_tag` as a grammar in Lark's form.
+
+    Raises InvalidRequestError as `grammar_of` does.
+    """
+    if guide.kind == STRUCTURAL_TAG:
+        return _structural_tag(guide.text)
     try:
-        return LLMatcher.grammar_from_lark(any_to_lark(text))
+        return any_to_lark(guide.text)
     except Exception as error:  # noqa: BLE001 - the converter raises anything
         raise InvalidRequestError(f"guided_decoding_guide is no grammar: {error}") from None
+
+
+def _ebnf(text: str) -> str:
+    return LLMatcher.grammar_from_lark(as_lark(Guide(EBNF_GRAMMAR, text)))
 
 
 def _structural_tag(text: str) -> str:
@@ -102,7 +120,7 @@ def _structural_tag(text: str) -> str:
             raise InvalidRequestError(
                 f"guided_decoding_guide has no trigger that begins the tag {begin!r}"
             )
-        own = {"x-guidance": WHITE_SPACE} | _as_object(schema)
+        own = spaced_schema(schema)
         tags.append(StructTag(trigger=trigger, begin=begin, grammar=own, end=end))
     if not tags:
         raise InvalidRequestError("guided_decoding_guide must have 1 or more structures; given 0")

@@ -17,9 +17,10 @@ from specdec.settings.parameters import parameter, parsed
 OUR_ARGUMENTS = (
     *("model", "backend", "dtype", "max_seq_len", "max_batch_size", "max_num_tokens"),
     *("speculative_config", "disable_overlap_scheduler", "kv_cache_config"),
+    "guided_decoding_backend",
 )
-"""Arguments of `tensorrt_llm.LLM` that follow from other parameters, or from how our drafters
-work."""
+"""Arguments of `tensorrt_llm.LLM` that follow from other parameters, or from how our drafters and
+guides work."""
 
 ONE_ONLY = ("tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that must be 1 in an engine that verifies draft tokens: with more, TensorRT-LLM runs

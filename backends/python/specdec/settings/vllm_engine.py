@@ -21,8 +21,10 @@ OWN_METHODS = ("eagle3", "eagle", "draft_model", "mtp", "dflash")
 OUR_ARGUMENTS = (
     *("model", "dtype", "max_model_len", "max_num_seqs"),
     *("speculative_config", "worker_extension_cls", "async_scheduling"),
+    "structured_outputs_config",
 )
-"""Arguments of AsyncEngineArgs that follow from other parameters, or from how our drafters work."""
+"""Arguments of AsyncEngineArgs that follow from other parameters, or from how our drafters and
+guides work."""
 
 ONE_ONLY = ("data_parallel_size", "pipeline_parallel_size")
 """Arguments that must be 1 in an engine that verifies draft tokens: our drafters see the batch of

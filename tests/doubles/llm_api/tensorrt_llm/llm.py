@@ -12,7 +12,11 @@ from tensorrt_llm._torch.pyexecutor.py_executor import PyExecutor
 from tensorrt_llm._torch.pyexecutor.resource_manager import BaseResourceManager
 from tensorrt_llm._torch.speculative.drafter import Drafter
 from tensorrt_llm.executor.utils import RequestError
-from tensorrt_llm.llmapi import KvCacheConfig, UserProvidedDecodingConfig
+from tensorrt_llm.llmapi import (
+    GuidedDecodingParams,
+    KvCacheConfig,
+    UserProvidedDecodingConfig,
+)
 from tensorrt_llm.sampling_params import SamplingParams
 from tensorrt_llm.target import open_target
 
@@ -91,6 +95,7 @@ class LLM:
         disable_overlap_scheduler: bool = False,
         speculative_config: UserProvidedDecodingConfig | None = None,
         enable_chunked_prefill: bool = False,
+        guided_decoding_backend: str | None = None,
     ) -> None:
         assert backend == "pytorch"
         assert isinstance(kv_cache_config, KvCacheConfig)
@@ -110,6 +115,8 @@ class LLM:
             self._target, speculative_config, max_batch_size, self._target.vocab_size
         )
         self._numbers = itertools.count(1)
+        assert guided_decoding_backend in {None, "xgrammar", "llguidance"}
+        self._has_llguidance = guided_decoding_backend == "llguidance"
 
     def generate_async(
         self,
@@ -132,6 +139,10 @@ class LLM:
                 f"The prompt length ({len(inputs)}) should not exceed max_num_tokens "
                 f"({self._max_prompt})"
             )
+        guide = params.guided_decoding
+        assert guide is None or isinstance(guide, GuidedDecodingParams)
+        assert guide is None or self._has_llguidance, "the guide would have no effect"
+        assert guide is None or not guide.structural_tag, "llguidance has no structural tags there"
         if self._executor is None:
             raise RuntimeError("the LLM has shut down")
         result = GenerationResult(next(self._numbers), params, self._executor)

@@ -7,6 +7,23 @@ from typing import Any
 
 
 @dataclass(slots=True, kw_only=True)
+class GuidedDecodingParams:
+    """The constraint of a request, of which one field may be set."""
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    json_object: bool = False
+    structural_tag: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for several guides."""
+        num_guides = sum(bool(getattr(self, name)) for name in self.__slots__)
+        if num_guides > 1:
+            raise ValueError(f"Only one guide can be used for a request, but got {num_guides}.")
+
+
+@dataclass(slots=True, kw_only=True)
 class SamplingParams:
     """The fields that are read; unknown ones raise TypeError."""
 
@@ -25,6 +42,7 @@ class SamplingParams:
     seed: int | None = None
     embedding_bias: Any = None
     logprobs: int | None = None
+    guided_decoding: GuidedDecodingParams | None = None
     detokenize: bool = True
 
     def __post_init__(self) -> None:

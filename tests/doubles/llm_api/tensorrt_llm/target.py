@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.constraints.grammars import WHITE_SPACE
+from specdec.constraints.guide import EBNF_GRAMMAR, JSON_SCHEMA, REGEX, Guide
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.local_calls import LocalCalls
 from specdec.engines.protocol import Draft
@@ -108,7 +110,8 @@ def _sampling(params: Any) -> SamplingParams:
         if getattr(params, name) is not None
     }
     assert IS_1_3 or not penalties, "the Torch sampler ignores them"
-    given = SamplingParams(min_tokens=params.min_tokens or 0, **penalties)
+    guide = _guide(params.guided_decoding)
+    given = SamplingParams(min_tokens=params.min_tokens or 0, guide=guide, **penalties)
     assert params.embedding_bias is None, "our engine takes pairs"
     if params._greedy_decoding:
         return given
@@ -120,3 +123,16 @@ def _sampling(params: Any) -> SamplingParams:
         # Before 1.3 all requests share one generator.
         seed=params.seed if IS_1_3 else next(_SEEDS),
     )
+
+
+def _guide(params: Any) -> Guide | None:
+    """Return the constraint as our engine takes it, which compiles it by llguidance too."""
+    if params is None:
+        return None
+    if params.regex is not None:
+        return Guide(REGEX, params.regex)
+    if params.grammar is not None:
+        return Guide(EBNF_GRAMMAR, params.grammar)
+    schema = dict(params.json)
+    assert schema.pop("x-guidance") == WHITE_SPACE, "our engine always has this white space"
+    return Guide(JSON_SCHEMA, json.dumps(schema))

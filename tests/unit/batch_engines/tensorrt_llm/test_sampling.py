@@ -1,10 +1,14 @@
 """Tests of the conversion of calls to TensorRT-LLM's sampling parameters."""
 
+import json
+
 import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.batch_engines.tensorrt_llm.sampling import sampling_arguments
+from specdec.constraints.grammars import WHITE_SPACE
+from specdec.constraints.guide import Guide
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
 
@@ -52,6 +56,32 @@ def test_bias_becomes_a_tensor():
     assert found.tolist() == [0, 0, 0, -2.5, 0, 0, 0, 0, 0, 0]
 
 
+TAGS = {
+    "triggers": ["<a>"],
+    "structures": [{"begin": "<a>", "schema": {"type": "integer"}, "end": "</a>"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("guide", "name", "part"),
+    [
+        (Guide("json"), "json", {"type": ["object", "array"]}),
+        (Guide("json_schema", '{"type": "integer"}'), "json", {"type": "integer"}),
+        (Guide("regex", "a+"), "regex", "a+"),
+        (Guide("ebnf_grammar", 'root ::= "a"'), "grammar", "start:"),
+        (Guide("structural_tag", json.dumps(TAGS)), "grammar", "%json"),
+    ],
+)
+def test_a_guide_becomes_one_that_llguidance_takes(guide, name, part):
+    """TensorRT-LLM gives it grammars in Lark's form; JSON has the white space of our engines."""
+    found = arguments(params=SamplingParams(guide=guide), end_id=2)["guided_decoding"]
+    assert list(found) == [name]
+    if name == "json":
+        assert found[name] == part | {"x-guidance": WHITE_SPACE}
+    else:
+        assert part in found[name]
+
+
 @pytest.mark.parametrize(
     ("release", "fields", "name"),
     [
@@ -63,6 +93,7 @@ def test_bias_becomes_a_tensor():
         ((1, 2), {"presence_penalty": 0.5}, "presence_penalty"),
         ((1, 2), {"frequency_penalty": 0.5}, "frequency_penalty"),
         ((1, 3), {"bad_texts": ("x",)}, "bad words"),
+        ((1, 3), {"guide": Guide("json"), "min_tokens": 1}, "min_tokens"),
     ],
 )
 def test_what_the_release_lacks_is_refused_by_name(release, fields, name):

@@ -19,6 +19,7 @@ from specdec.batch_engines.reports import LocalReports
 from specdec.batch_engines.requests import NewRequest
 from specdec.batch_engines.step_drafting import StepDrafting
 from specdec.batch_engines.tensorrt_llm.generator import LlmApiArguments, LlmApiGenerator
+from specdec.batch_engines.tensorrt_llm.guides import BACKEND
 from specdec.batch_engines.tensorrt_llm.hooks import (
     StepHooks,
     drafter_object,
@@ -89,6 +90,7 @@ class TensorRtLlmEngine(BatchEngine):
                 # TensorRT-LLM tests user-provided drafters without it, and it must not mix tenants.
                 enable_block_reuse=False,
             ),
+            "guided_decoding_backend": BACKEND,
             **settings.engine_args,
         }
         if settings.max_draft_len:

@@ -9,6 +9,7 @@ from typing import Any
 from specdec.batch_engines.generator import Part
 from specdec.batch_engines.requests import NewRequest
 from specdec.batch_engines.tensorrt_llm.hooks import StepHooks
+from specdec.batch_engines.tensorrt_llm.sampling import GUIDE
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
 from specdec.torch_engine.task import Task
 
@@ -54,7 +55,7 @@ class LlmApiGenerator:
         Raises InvalidRequestError for arguments that TensorRT-LLM refuses.
         """
         try:
-            params = self._tensorrt_llm.SamplingParams(**arguments.sampling)
+            params = self._tensorrt_llm.SamplingParams(**self._with_guide(arguments.sampling))
             result = self._llm.generate_async(task.input_ids.tolist(), params, streaming=True)
         except ValueError as error:
             raise InvalidRequestError(f"TensorRT-LLM refused the request: {error}") from error
@@ -72,6 +73,13 @@ class LlmApiGenerator:
                 result.abort()
             if self._hooks is not None:
                 self._hooks.forget(result.request_id)
+
+    def _with_guide(self, sampling: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments with TensorRT-LLM's own object for a guide."""
+        if GUIDE not in sampling:
+            return sampling
+        params = self._tensorrt_llm.llmapi.GuidedDecodingParams(**sampling[GUIDE])
+        return {**sampling, GUIDE: params}
 
     def error_of(self, error: Exception) -> SpecdecError | None:
         """Return what a client gets for an exception of the LLM API; None if it is unexpected."""

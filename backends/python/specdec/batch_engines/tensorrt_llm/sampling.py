@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from specdec.batch_engines.tensorrt_llm.guides import guided_decoding
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
 
@@ -21,6 +22,8 @@ NEUTRAL: dict[str, tuple[object, tuple[int, int]]] = {
 """For each parameter, the value without effect and the first release whose Torch sampler applies
 it. That sampler verifies draft tokens."""
 
+GUIDE = "guided_decoding"
+"""The argument for a guide; `LlmApiGenerator` makes TensorRT-LLM's GuidedDecodingParams of it."""
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
@@ -52,6 +55,8 @@ def sampling_arguments(task: Task, release: tuple[int, int], vocab_size: int) ->
         arguments |= {"end_id": task.end_id, "pad_id": task.end_id}
     if min_tokens(task):
         arguments["min_tokens"] = min_tokens(task)
+    if params.guide is not None:
+        arguments[GUIDE] = guided_decoding(params.guide)
     if params.logit_bias:
         bias = arguments["embedding_bias"] = torch.zeros(vocab_size)
         for token, value in params.logit_bias:
@@ -77,10 +82,9 @@ def _refuse_unsupported(task: Task, release: tuple[int, int]) -> None:
     params = task.params
     if params.bad_words or params.bad_texts:
         raise UnsupportedError("TensorRT-LLM's Torch sampler has no bad words; leave them out")
-    if params.guide is not None:
+    if params.guide is not None and params.min_tokens:
         raise UnsupportedError(
-            "guided_decoding_guide_type must be left out with TensorRT-LLM's LLM API; "
-            f"given {params.guide.kind!r}"
+            "TensorRT-LLM cannot keep min_tokens where a guide ends; leave it out"
         )
     if task.wants_logits:
         raise UnsupportedError("this engine returns no logits; leave return_generation_logits out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specdec.constraints.grammars import ANY_JSON, WHITE_SPACE
+from specdec.constraints.grammars import ANY_JSON, spaced_schema
 from specdec.constraints.guide import (
     EBNF_GRAMMAR,
     JSON,
@@ -24,20 +24,13 @@ def structured_outputs(guide: Guide) -> dict[str, Any]:
     Source: vllm/v1/structured_output/backend_guidance.py, version 0.32.
     """
     if guide.kind == JSON:
-        return {"json": _spaced(dict(ANY_JSON))}
+        return {"json": spaced_schema(dict(ANY_JSON))}
     if guide.kind == JSON_SCHEMA:
-        return {"json": _spaced(json.loads(guide.text))}
+        return {"json": spaced_schema(json.loads(guide.text))}
     if guide.kind == REGEX:
         return {"regex": guide.text}
     if guide.kind == EBNF_GRAMMAR:
         return {"grammar": guide.text}
     tags = json.loads(guide.text)
-    structures = [each | {"schema": _spaced(each["schema"])} for each in tags["structures"]]
+    structures = [each | {"schema": spaced_schema(each["schema"])} for each in tags["structures"]]
     return {"structural_tag": json.dumps(tags | {"structures": structures})}
-
-
-def _spaced(schema: Any) -> dict[str, Any]:
-    """Return a JSON schema with our white space; a boolean is a schema too."""
-    if isinstance(schema, bool):
-        schema = {} if schema else {"not": {}}
-    return {"x-guidance": WHITE_SPACE, **schema}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensorrt_llm.sampling_params import GuidedDecodingParams
+
+__all__ = ["GuidedDecodingParams", "KvCacheConfig", "UserProvidedDecodingConfig"]
+
 
 @dataclass(kw_only=True)
 class KvCacheConfig:
