@@ -86,7 +86,10 @@ def test_request_gets_as_many_draft_tokens_as_it_asks_for(served, k):
 
 
 def test_requests_with_different_drafters_share_the_batch(served):
-    """All get all their tokens, each from its own drafter, and no drafter fails."""
+    """All get all their tokens, each from its own drafter, and no drafter fails.
+
+    A draft that comes too late is no fault here: it may on a busy machine.
+    """
     running, client, name = served
     drafters = [name, "lookup", f"lookup+{name}", "auto", "none"] * 2
 
@@ -104,4 +107,6 @@ def test_requests_with_different_drafters_share_the_batch(served):
         elif drafter != "auto":
             assert used
             assert used <= set(drafter.split("+"))
-    assert sum(metrics(running, "specdec_draft_failures").values()) == 0
+    failures = metrics(running, "specdec_draft_failures")
+    failed = {labels for (_, labels), count in failures.items() if count}
+    assert not {labels for labels in failed if "reason=draft_timeout" not in labels}
