@@ -26,6 +26,33 @@ def _integer(low: int, high: int) -> dict[str, Any]:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+_SCHEMAS = (
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"enum": [1]}}},
+    {"type": "object", "properties": {"b": {"not": {"type": "string"}}}},
+    {"type": "object"},
+    None,
+)
+TOOL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"},
+                "description": TEXT,
+                "parameters": {"enum": list(_SCHEMAS)},
+                "strict": {"enum": [False, None]},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["type", "function"],
+    "additionalProperties": False,
+}
+
 RANGES: dict[str, dict[str, Any]] = {
     "model": {"const": "specdec"},
     "messages": {
@@ -83,9 +110,9 @@ RANGES: dict[str, dict[str, Any]] = {
     "modalities": {"const": ["text"]},
     "service_tier": {"enum": ["auto", "default"]},
     "store": {"const": False},
-    "tools": {"const": []},
-    "tool_choice": {"const": "none"},
-    # A guide excludes ignore_eos, and a constraint of either kind excludes the other.
+    "tools": {"type": "array", "items": TOOL, "maxItems": 1},
+    "tool_choice": {"enum": ["none", "auto"]},
+    # A guide excludes ignore_eos, and a constraint of one kind excludes the others.
     "ignore_eos": {"const": False},
     "response_format": {"const": {"type": "text"}},
     "structured_outputs": {"enum": [{"regex": "[a-z]+"}, {"choice": ["yes", "no"]}]},
@@ -119,6 +146,8 @@ def narrowed(page: dict[str, Any]) -> dict[str, Any]:
                 del fields[field]
             elif field in RANGES:
                 fields[field] = {"anyOf": [RANGES[field], NONE]}
+        if name == "ChatRequest":
+            del fields["structured_outputs"]  # Chats may have tools, which exclude it.
         if name == "CompletionRequest":
             # Log-probabilities of a prompt are not supported.
             del fields["echo"]

@@ -41,8 +41,6 @@ from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 PAIR = "smollm2_135m_vllm"
 START_TIMEOUT_S = 400.0
-HANG_S = 60.0
-"""The hang limit of `make serve ENGINE=vllm`."""
 WARM_UP_TOKENS = 8
 MIN_MEMORY_GIB = 2.0
 """GiB that must be left after the warm-up; engines grow by some 100 MiB while they are measured."""
@@ -138,7 +136,7 @@ def _measure(
         repository,
         log_path=log_path(cache, "inside"),
         ready_timeout_s=START_TIMEOUT_S,
-        hang_s=HANG_S,
+        hang_s=60.0,  # as `make serve ENGINE=vllm`
         python=python,
     )
     learning = spread(shipped, arguments.learning)

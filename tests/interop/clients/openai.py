@@ -126,13 +126,15 @@ def tool_calls_and_their_results(expected):
     (call,) = message.tool_calls
     assert set(json.loads(call.function.arguments)) == {"city"}
     with CLIENT.chat.completions.stream(**asked) as stream:
-        (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+        streamed_message = stream.get_final_completion().choices[0].message
+    (streamed,) = streamed_message.tool_calls
     equal(streamed.function.arguments, call.function.arguments)
     equal(streamed.function.parsed_arguments, json.loads(call.function.arguments))
     result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
-    turns = [*expected.messages, message, result]
-    answer = CLIENT.chat.completions.create(**chat(expected, messages=turns, tools=[WEATHER]))
-    assert answer.choices[0].message.content
+    for own, called in ((message, call), (streamed_message, streamed)):
+        turns = [*expected.messages, own, result | {"tool_call_id": called.id}]
+        answer = CLIENT.chat.completions.create(**chat(expected, messages=turns, tools=[WEATHER]))
+        assert answer.choices[0].message.content
 
 
 @check

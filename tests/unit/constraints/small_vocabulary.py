@@ -34,9 +34,14 @@ class _Small:
         return found
 
 
+def tokenizer(tokens=TOKENS):
+    """Return a tokenizer of llguidance with these tokens; the last one is the end token."""
+    return LLTokenizer(TokenizerWrapper(_Small(tokens)))
+
+
 def compiler(tokens=TOKENS):
     """Return a compiler for these tokens; the last one is the end token."""
-    return GuideCompiler(lambda: LLTokenizer(TokenizerWrapper(_Small(tokens))))
+    return GuideCompiler(lambda: tokenizer(tokens))
 
 
 def constraint(grammar, tokens=TOKENS):

@@ -18,10 +18,22 @@ def tool(name):
     return {"type": "function", "function": {"name": name}}
 
 
-def called(arguments):
-    """Return a call with these arguments."""
-    function = {"name": "b", "arguments": arguments}
-    return {"id": "call_1", "type": "function", "function": function}
+def tool_with(parameters):
+    """Return a tool whose arguments have this schema."""
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+def nested(depth):
+    """Return a schema with this many levels."""
+    schema = {"required": ["a"]}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def schema_format(schema):
+    """Return a `response_format` with a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
 
 @pytest.mark.parametrize(
@@ -174,10 +186,16 @@ def test_other_content_type_is_refused(shared):
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
             "messages[0].tool_calls[0].id",
         ),
+        ({"tools": [tool_with(nested(100))]}, "tools[0].function.parameters"),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [called("[]")]}]},
-            "messages[0].tool_calls[0].function.arguments",
+            {"tools": [tool_with(nested(300))], "tool_choice": "required"},
+            "tools[0].function.parameters",
         ),
+        ({"tools": [tool_with({"type": "array"})]}, "tools[0].function.parameters"),
+        ({"tools": [tool_with({})], "tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"tools": [tool_with({})], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type"),
+        ({"response_format": schema_format(nested(300))}, "response_format.json_schema.schema"),
+        ({"structured_outputs": {"json": nested(300)}}, "structured_outputs.json"),
         ({"logit_bias": {"5": "x"}}, "logit_bias"),
         ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),
     ],

@@ -6,7 +6,12 @@ import pytest
 from jsonschema import ValidationError, validate
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from specdec.constraints.guide import Guide
+from specdec.errors import InvalidRequestError
+from specdec.gateway.openai_api.tool_use import NOT_COMPILED
 from tests.doubles.triton_stream import said
+from tests.unit.constraints.small_vocabulary import compiler
+from tests.unit.constraints.test_compiler import BYTES
 from tests.unit.gateway.conftest import running
 
 SCHEMA = {
@@ -19,6 +24,7 @@ WEATHER = {
     "type": "function",
     "function": {"name": "weather", "description": "Tell the weather.", "parameters": SCHEMA},
 }
+_VALUES = {"uniqueItems": True, "dependentRequired": {"a": ["b"]}, "dependencies": {"a": ["b"]}}
 CLOCK = {"type": "function", "function": {"name": "clock", "strict": False}}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 ARGUMENTS = '{"city": "Oslo"}'
@@ -133,6 +139,105 @@ def test_required_calls_are_a_list(shared, is_parallel, most):
             validate([wrong], schema)
 
 
+def schema_of(gateway, parameters, **function):
+    """Return the guide for the arguments of a function that must be called."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters, **function}}
+    return asked(gateway, tools=[tool], tool_choice=named("f"))[2]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object"},
+        {"type": "object", "required": ["a"]},
+        {"type": "object", "properties": {"a": {}}, "required": ["a", "b"]},
+        {"type": "object", "properties": {"a": {}}, "minProperties": 2},
+        {"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["b"]}]},
+    ],
+)
+def test_schemas_that_leave_other_arguments_open_stay_open(shared, parameters):
+    """Closed, some of them would match nothing."""
+    assert schema_of(shared, parameters) == parameters
+
+
+@pytest.mark.parametrize(("strict", "is_any"), [(None, True), (False, True), (True, False)])
+def test_a_schema_that_cannot_be_followed_is_refused_only_if_it_is_strict(shared, strict, is_any):
+    """At OpenAI such a function is taken, and its arguments are not checked."""
+    parameters = {"type": "object", "properties": {"a": {"items": [{"uniqueItems": True}]}}}
+    found = schema_of(shared, parameters, strict=strict)
+    assert (found == {"type": "object"}) == is_any
+
+
+def test_names_are_no_keywords(shared):
+    """An argument may be called as a keyword that cannot be followed."""
+    properties = {"not": {"type": "string"}, "default": {"$ref": "#/$defs/x"}}
+    parameters = {"type": "object", "properties": properties, "$defs": {"x": {"const": "#"}}}
+    assert schema_of(shared, parameters) == parameters | {"additionalProperties": False}
+
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    _, _, guide = asked(shared, tools=[tool], tool_choice="required")
+    validate([{"name": "f", "arguments": {"not": "x", "default": "#"}}], guide)
+
+
+@pytest.mark.parametrize("keyword", sorted(NOT_COMPILED))
+def test_keywords_that_are_taken_for_unknown_are_refused_by_the_compiler(keyword):
+    """Otherwise a schema would lose its effect for nothing."""
+    values = {"not": {}, "if": {}, "then": {}, "else": {}, "minContains": 1, "maxContains": 1}
+    schema = {"type": ["object", "array"], keyword: values.get(keyword, _VALUES.get(keyword, {}))}
+    with pytest.raises(InvalidRequestError):
+        compiler(BYTES).compile(Guide("json_schema", json.dumps(schema)))
+
+
+def test_references_lead_to_the_same_schemas_in_a_list_of_calls(shared):
+    """Addresses of the schema itself are left out, and data stays as it is."""
+    parameters = {
+        "$id": "https://example.com/x",
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/A"},
+            "b": {"const": {"$ref": "#/$defs/A"}},
+        },
+        "$defs": {"A": {"type": "integer"}},
+    }
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    _, _, guide = asked(shared, tools=[tool], tool_choice="required")
+    arguments = {"a": 1, "b": {"$ref": "#/$defs/A"}}
+    validate([{"name": "f", "arguments": arguments}], guide)
+    with pytest.raises(ValidationError):
+        validate([{"name": "f", "arguments": arguments | {"a": "x"}}], guide)
+
+
+def test_messages_of_openais_package_can_be_sent_back(shared):
+    """Its streams leave more in a message than the API has."""
+    function = {"name": "weather", "arguments": ARGUMENTS, "parsed_arguments": {"city": "Oslo"}}
+    call = {"id": "c", "type": "function", "index": 0, "function": function}
+    answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answer |= {"parsed": None, "annotations": None, "refusal": None}
+    question = {"role": "user", "content": "Weather?"}
+    result = {"role": "tool", "tool_call_id": "c", "content": "rain"}
+    inputs, *_ = asked(shared, messages=[question, answer, result], tools=[WEATHER])
+    (sent,) = json.loads(inputs["messages"])[1]["tool_calls"]
+    assert sent == {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "weather", "arguments": {"city": "Oslo"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [("", {}), ("{", "{"), ("null", "null"), ("[1]", "[1]"), ('{"a": 1}', {"a": 1})],
+)
+def test_earlier_calls_may_have_any_arguments(shared, arguments, shown):
+    """A call may have been cut, and clients send an empty text for none."""
+    function = {"name": "weather", "arguments": arguments}
+    call = {"id": "c", "type": "function", "function": function}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+    inputs, *_ = asked(shared, messages=messages, tools=[WEATHER])
+    (sent,) = json.loads(inputs["messages"])[1]["tool_calls"]
+    assert sent["function"]["arguments"] == shown
+
+
 def test_named_function_has_its_own_schema(shared):
     """The answer is its arguments."""
     _, kind, schema = asked(shared, tools=[WEATHER, CLOCK], tool_choice=named("weather"))
@@ -185,6 +290,14 @@ def test_call_that_is_cut_off_says_so():
         choice = message_of(gateway.chat(tools=[WEATHER]))
     assert choice.finish_reason == "length"
     assert choice.message.tool_calls[0].function.arguments == '{"city": "O'
+
+
+def test_required_call_that_a_stop_word_cuts_is_no_complete_call():
+    """A client that acts on `tool_calls` would take its arguments for whole."""
+    with running(saying('[{"name": "weather", "arguments": {"city": "')) as gateway:
+        choice = message_of(gateway.chat(tools=[WEATHER], tool_choice="required", stop="Oslo"))
+    assert choice.finish_reason == "stop"
+    assert choice.message.tool_calls[0].function.arguments == '{"city": "'
 
 
 def test_error_in_a_schema_names_the_tools():

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 
+from specdec.health import occupancy
 from specdec.health.occupancy import Occupancy, OccupancyWatch, PeakOccupancy
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
@@ -43,7 +44,7 @@ def test_requests_without_room_wait(tmp_path):
 
 
 def test_only_changes_are_shown():
-    """A state that stays is shown once, and an engine that cannot tell shows nothing."""
+    """A state that stays is not shown at once again; an engine that cannot tell shows nothing."""
     states = iter([None, Occupancy(1), Occupancy(1), Occupancy(2)])
     shown, ended = [], threading.Event()
 
@@ -57,3 +58,19 @@ def test_only_changes_are_shown():
     assert ended.wait(10)
     watch.close()
     assert shown == [Occupancy(1), Occupancy(2)]
+
+
+def test_a_state_that_stays_is_shown_again(monkeypatch):
+    """The old process of a model that is loaded again sets the same metrics to 0 at its end."""
+    monkeypatch.setattr(occupancy, "REPEAT_S", 0.0)
+    shown, ended = [], threading.Event()
+
+    def show(state):
+        shown.append(state)
+        if len(shown) == 3:
+            ended.set()
+
+    watch = OccupancyWatch(lambda: Occupancy(1), show)
+    assert ended.wait(10)
+    watch.close()
+    assert set(shown) == {Occupancy(1)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specdec.constraints.constraint import Constraint, GuidedVocabulary, in_one_line
+from specdec.constraints.fair_lock import FairLock
 from specdec.constraints.guide import Guide
 from specdec.errors import InvalidRequestError
 
@@ -57,7 +58,7 @@ class GuideCompiler:
         self._kept: OrderedDict[Guide, CompiledGuide] = OrderedDict()
         """Compiled guides, the least recently used first."""
         self._lock = threading.Lock()
-        self._compiling = threading.Lock()
+        self._compiling = FairLock()
         """Held while a guide is compiled, so that compiling never takes more than one core."""
 
     def find(self, guide: Guide) -> CompiledGuide | None:
@@ -67,15 +68,17 @@ class GuideCompiler:
                 self._kept.move_to_end(guide)
             return self._kept.get(guide)
 
-    def compile(self, guide: Guide) -> CompiledGuide:
+    def compile(self, guide: Guide, tenant: str = "") -> CompiledGuide:
         """Compile a guide and keep the result; this may take some 100 ms.
+
+        If several threads want to, tenants take turns.
 
         Raises InvalidRequestError for a guide that cannot be compiled, and UnsupportedError if the
         tokenizer cannot be read.
         """
         if (kept := self.find(guide)) is not None:
             return kept
-        with self._compiling:
+        with self._compiling.held(tenant):
             if (kept := self.find(guide)) is not None:
                 return kept
             compiled = _on_large_stack(partial(self._compile, guide))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ def read_tokenizer(checkpoint: Path, vocab_size: int) -> LLTokenizer:
         if not end_ids:
             raise UnsupportedError(f"guides need an end token; {checkpoint} names none")
         _rename_special_tokens(tokenizer)
+        _move_text_tokens(tokenizer)
         return LLTokenizer(json.dumps(tokenizer), n_vocab=vocab_size, eos_token=end_ids)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnsupportedError(
@@ -71,6 +72,32 @@ def _rename_special_tokens(tokenizer: dict[str, Any]) -> None:
         model["unk_token"] = names[model["unk_token"]]
     # It would add special tokens by their names, and forced text gets none.
     tokenizer["post_processor"] = None
+
+
+def _move_text_tokens(tokenizer: dict[str, Any]) -> None:
+    """Put added tokens that are text, such as Qwen's `<tool_call>`, among the usual tokens.
+
+    llguidance takes every added token in angle brackets for a special one, which no answer may
+    have.
+    """
+    vocabulary, added = tokenizer["model"]["vocab"], tokenizer.get("added_tokens") or []
+    if not isinstance(vocabulary, dict):
+        return  # A list has its tokens by position, and these have later ones.
+    spelled = _spelling(json.dumps(tokenizer.get("decoder")))
+    for each in added:
+        if not each["special"]:
+            vocabulary.setdefault(spelled(each["content"]), each["id"])
+    tokenizer["added_tokens"] = [each for each in added if each["special"]]
+
+
+def _spelling(decoder: str) -> Callable[[str], str]:
+    """Return a function that writes a text as a vocabulary does whose decoder is this JSON."""
+    if '"ByteLevel"' not in decoder:
+        return lambda text: text.replace(" ", "\u2581")  # as SentencePiece
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415 - slow
+
+    characters: dict[int, str] = bytes_to_unicode()  # type: ignore[no-untyped-call]
+    return lambda text: "".join(characters[byte] for byte in text.encode())
 
 
 def _end_ids(checkpoint: Path, tokenizer: dict[str, Any]) -> Iterator[int]:

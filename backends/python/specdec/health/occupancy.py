@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 0.25
 """Seconds between two updates of the metrics: shorter than an answer, much longer than an update
 takes."""
+REPEAT_S = 1.0
+"""Seconds after which an unchanged value is set again. If a model is loaded again, its old process
+sets the same metrics to 0 at its end."""
 CLOSE_S = 10.0
 """Most seconds to wait for the thread's last update, as for that of the other metrics."""
 
@@ -58,7 +62,7 @@ class PeakOccupancy:
 
 
 class OccupancyWatch:
-    """A thread that passes an engine's occupancy on whenever it has changed."""
+    """A thread that passes an engine's occupancy on: when it has changed, and now and then."""
 
     def __init__(
         self, ask: Callable[[], Occupancy | None], show: Callable[[Occupancy], object]
@@ -76,13 +80,13 @@ class OccupancyWatch:
         self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        shown: Occupancy | None = None
+        shown, shown_s = None, 0.0
         while not self._closing.wait(PERIOD_S):
             try:
-                now = self._ask()
-                if now is not None and now != shown:
+                now, now_s = self._ask(), time.monotonic()
+                if now is not None and (now != shown or now_s - shown_s >= REPEAT_S):
                     self._show(now)
-                    shown = now
+                    shown, shown_s = now, now_s
             except Exception:
                 # Without this thread, proxies would send requests by old values.
                 logger.exception("the occupancy of an engine could not be shown")

@@ -230,7 +230,7 @@ class JobBuilder:
                 "a guide needs an end token, because the answer ends where the guide says; "
                 f"given ignore_eos {request.ignore_eos}"
             )
-        return self._guides.compile(request.sampling.guide)
+        return self._guides.compile(request.sampling.guide, request.tenant or "")
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
         """Return how the engines draw and verify tokens for the request.

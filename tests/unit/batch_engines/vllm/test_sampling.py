@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from llguidance import LLMatcher, grammar_from
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.batch_engines.vllm.sampling import sampling_arguments
@@ -11,6 +12,8 @@ from specdec.constraints.grammars import WHITE_SPACE as SPACE
 from specdec.constraints.guide import Guide
 from specdec.errors import UnsupportedError
 from specdec.torch_engine.task import Task
+from tests.unit.constraints.small_vocabulary import tokenizer
+from tests.unit.constraints.test_compiler import BYTES
 
 
 def task(params=GREEDY, **fields):
@@ -103,11 +106,28 @@ def test_guide_reaches_vllm(guide, expected):
     assert found["structured_outputs"] == expected
 
 
-def test_tags_reach_vllm():
-    """Each schema in them has our white space."""
-    tag = {"begin": "<a>", "schema": {"type": "object"}, "end": "</a>"}
-    guide = Guide("structural_tag", json.dumps({"triggers": ["<a>"], "structures": [tag]}))
+TAG = {
+    "begin": '<call>{"name": "add", "arguments": ',
+    "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    "end": "}</call>",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "num_allowed"),
+    [
+        ('So: <call>{"name": "add", "arguments": {"a": 1}}</call>', None),
+        ("no call at all", None),
+        ('<call>{"name": "add", "arguments": {"a": "x"}}</call>', 41),
+        ('<call>{"evil": 1}</call>', 8),
+    ],
+)
+def test_tags_constrain_what_is_in_them(text, num_allowed):
+    """The argument is compiled as vLLM does; the text is given byte by byte."""
+    guide = Guide("structural_tag", json.dumps({"triggers": ["<call>"], "structures": [TAG]}))
     found = sampling_arguments(task(SamplingParams(guide=guide)), {}, has_drafts=False)
-    text = found["structured_outputs"]["structural_tag"]
-    tag["schema"]["x-guidance"] = SPACE
-    assert json.loads(text) == {"triggers": ["<a>"], "structures": [tag]}
+    (kind, argument), *_ = found["structured_outputs"].items()
+    matcher = LLMatcher(tokenizer(BYTES), grammar_from(kind, argument), log_level=0)
+    assert not matcher.is_error()
+    size = len(text)
+    assert matcher.validate_tokens(list(text.encode())) == (num_allowed or size)

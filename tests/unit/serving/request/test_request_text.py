@@ -55,7 +55,7 @@ def test_malformed_tools_are_the_clients_error(text):
         parse(text_input="x", tools='[{"function": {"name": "f"}}]')
 
 
-@pytest.mark.parametrize("calls", ["5", "[5]", '[{"function": {"name": "f", "arguments": "{}"}}]'])
+@pytest.mark.parametrize("calls", ["5", "[5]", '[{"function": {"name": "f", "arguments": 5}}]'])
 def test_malformed_calls_are_the_clients_error(calls):
     """The error names the call."""
     text = f'[{{"role": "assistant", "content": "", "tool_calls": {calls}}}]'

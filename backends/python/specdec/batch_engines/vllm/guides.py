@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specdec.constraints.grammars import ANY_JSON, spaced_schema
+from specdec.constraints.grammars import ANY_JSON, as_lark, spaced_schema
 from specdec.constraints.guide import (
-    EBNF_GRAMMAR,
     JSON,
     JSON_SCHEMA,
     REGEX,
@@ -21,7 +20,8 @@ BACKEND = "guidance"
 def structured_outputs(guide: Guide) -> dict[str, Any]:
     """Return the arguments of vLLM's StructuredOutputsParams for a guide that was compiled before.
 
-    Source: vllm/v1/structured_output/backend_guidance.py, version 0.32.
+    vLLM's own structural tags need tags that are special tokens. Source:
+    vllm/v1/structured_output/backend_guidance.py, version 0.32.
     """
     if guide.kind == JSON:
         return {"json": spaced_schema(dict(ANY_JSON))}
@@ -29,8 +29,4 @@ def structured_outputs(guide: Guide) -> dict[str, Any]:
         return {"json": spaced_schema(json.loads(guide.text))}
     if guide.kind == REGEX:
         return {"regex": guide.text}
-    if guide.kind == EBNF_GRAMMAR:
-        return {"grammar": guide.text}
-    tags = json.loads(guide.text)
-    structures = [each | {"schema": spaced_schema(each["schema"])} for each in tags["structures"]]
-    return {"structural_tag": json.dumps(tags | {"structures": structures})}
+    return {"grammar": as_lark(guide)}

@@ -67,6 +67,26 @@ def _with_whole_characters(text: str) -> str:
 Text = Annotated[str, AfterValidator(_with_whole_characters)]
 """A text that can be sent as UTF-8."""
 
+MAX_NESTING = 64
+"""Most levels of objects and lists in a JSON schema, as in guides."""
+
+
+def _check_nesting(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema. Raises PydanticCustomError if it nests too deep."""
+    level: list[Any] = [schema]
+    for _ in range(MAX_NESTING):
+        children = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for own in children for part in own if isinstance(part, dict | list)]
+    if level:
+        raise PydanticCustomError(
+            "nesting", "may nest {most} levels deep; it is deeper", {"most": MAX_NESTING}
+        )
+    return schema
+
+
+JsonSchema = Annotated[dict[str, Any], AfterValidator(_check_nesting)]
+"""A JSON schema; what it means is checked later."""
+
 Unsupported = Annotated[Any, only()]
 """A field that must be null or left out."""
 Off = Annotated[bool | None, only(False)]

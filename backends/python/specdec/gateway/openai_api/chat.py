@@ -43,9 +43,9 @@ class ChatFormat(AnswerFormat):
         self.tool_use = tool_use_of(body)
         self.guide = _guide(body, self.tool_use)
         self._readers: dict[int, AnswerReader] = {}
-        form = "response_format" if body.structured_outputs is None else "structured_outputs"
-        form = form if self.tool_use is None else "tools"
-        self.fields = MappingProxyType(dict(self.fields) | dict.fromkeys(GUIDE_INPUTS, form))
+        field = "response_format" if body.structured_outputs is None else "structured_outputs"
+        guide_field = field if self.tool_use is None else "tools"
+        self.fields = MappingProxyType(dict(self.fields) | dict.fromkeys(GUIDE_INPUTS, guide_field))
 
     def beside_choices(self, prompt_token_ids: Sequence[int] | None) -> dict[str, Any]:
         return {} if prompt_token_ids is None else {"prompt_token_ids": prompt_token_ids}
@@ -85,9 +85,9 @@ class ChatFormat(AnswerFormat):
         return piece.text, piece.calls
 
     def _finish_reason(self, index: int, end: AnswerEnd) -> str | None:
-        """Return OpenAI's word: `tool_calls` if the model chose to make calls."""
+        """Return OpenAI's word: `tool_calls` if the model chose to make calls and ended them."""
         reader = self._readers.get(index)
-        has_calls = reader is not None and reader.num_calls > 0
+        has_calls = reader is not None and reader.num_calls > 0 and not reader.is_in_call
         is_named = self.tool_use is not None and self.tool_use.choice == "named"
         if has_calls and not is_named and end.finish_reason == "stop":
             return "tool_calls"
@@ -139,18 +139,18 @@ def _choice(index: int, *, finish_reason: str | None = None, **content: Any) -> 
 
 
 def chat_requests(
-    body: ChatRequest, tenant: str | None, form: ChatFormat
+    body: ChatRequest, tenant: str | None, answer_format: ChatFormat
 ) -> list[GenerationRequest]:
     """Return the requests to the model `specdec` for a chat. Raises ApiError."""
     prediction = None if body.prediction is None else joined(body.prediction.content)
-    use = form.tool_use
+    use = answer_format.tool_use
     return requests_of(
         body,
         [{"messages": [each.for_template() for each in body.messages]}],
-        form=form,
+        form=answer_format,
         max_tokens=_max_tokens(body),
         tenant=tenant,
-        guide=form.guide,
+        guide=answer_format.guide,
         stop_words=use.stop_words() if use is not None else (),
         tools=None if use is None else use.for_template(),
         prediction=prediction,
@@ -162,17 +162,20 @@ def chat_requests(
 def _guide(body: ChatRequest, use: ToolUse | None) -> GuideFields | None:
     """Return the guide of `response_format` or of the tools.
 
-    Raises ApiError if several fields ask for a guide.
+    Raises ApiError if both or `structured_outputs` too constrain the answer.
     """
-    form = guide_of_format(body.response_format)
-    if form is not None and body.structured_outputs is not None:
+    guide = guide_of_format(body.response_format)
+    if guide is not None and body.structured_outputs is not None:
         raise bad_request(
             "structured_outputs must be left out with a response_format that constrains",
             "structured_outputs",
         )
     if use is None:
-        return form
-    for name, given in (("response_format", form), ("structured_outputs", body.structured_outputs)):
+        return guide
+    for name, given in (
+        ("response_format", guide),
+        ("structured_outputs", body.structured_outputs),
+    ):
         if given is not None:
             raise bad_request(
                 f"{name} must not constrain an answer that may have calls; with tools, set "

@@ -223,4 +223,4 @@ def _is_member(location: Sequence[str | int], index: int) -> bool:
     return is_type or location[index] in _MEMBERS
 
 
-_MEMBERS = {"str", "int", "float", "bool", "TextPart", "none", *PROMPT_KINDS}
+_MEMBERS = {"str", "int", "float", "bool", "TextPart", "NamedTool", "none", *PROMPT_KINDS}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specdec.gateway.openai_api.api_object import ApiObject, Text
+from specdec.gateway.openai_api.api_object import ApiObject, JsonSchema, Text
 
 ANY_OBJECT = json.dumps({"type": "object"})
 """The schema of `json_object`."""
@@ -44,7 +44,7 @@ class NamedSchema(ApiObject):
 
     name: Text
     description: Text | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
+    schema_: JsonSchema = Field(alias="schema")
     strict: bool | None = None
     """Answers follow the schema in any case."""
 
@@ -69,7 +69,7 @@ ResponseFormat = Annotated[
 class StructuredOutputs(ApiObject):
     """vLLM's constraints, of which one is given."""
 
-    json_: dict[str, Any] | Text | None = Field(None, alias="json")
+    json_: JsonSchema | Text | None = Field(None, alias="json")
     regex: Text | None = None
     choice: list[Text] | None = Field(None, min_length=1)
     grammar: Text | None = None

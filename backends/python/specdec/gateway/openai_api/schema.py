@@ -77,10 +77,13 @@ class Message(ApiObject):
     refusal: Unsupported = None
     audio: Unsupported = None
     function_call: Unsupported = None
+    annotations: list[Any] | None = None
+    parsed: Any = None
+    """As `annotations`, a field that OpenAI's package puts into messages; they have no effect."""
 
     @field_validator("content")
     @classmethod
-    def _says_something(cls, content: Content | None, info: ValidationInfo) -> Content | None:
+    def _check_content(cls, content: Content | None, info: ValidationInfo) -> Content | None:
         if content is None and not info.data.get("tool_calls"):
             raise PydanticCustomError("content", "must be given in a message without tool_calls")
         return content

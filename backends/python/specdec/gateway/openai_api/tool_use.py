@@ -73,7 +73,9 @@ class ToolUse:
         names = frozenset(each.name for each in self.functions)
         if self.choice == "required":
             return RequiredCallsReader(names)
-        return FreeAnswerReader(names) if self.is_free else NamedCallReader(self.named)
+        if self.is_free:
+            return FreeAnswerReader(names, None if self.is_parallel else 1)
+        return NamedCallReader(self.named)
 
     def _schema_of_calls(self) -> dict[str, Any]:
         schemas = {f"tool{number}": _schema(each) for number, each in enumerate(self.functions)}
@@ -132,21 +134,63 @@ def _check(functions: Sequence[Function]) -> None:
             raise bad_request(f"tools[{index}] has the name of an earlier tool: {name!r}", "tools")
 
 
-_SAYS_MORE = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
-"""Keywords by which a schema says itself which other properties an object may have."""
+_OPEN_KEYWORDS = {
+    *("additionalProperties", "patternProperties", "minProperties"),
+    *("allOf", "anyOf", "oneOf", "$ref"),
+}
+"""Keywords that tell which other properties an object has, or that it must have some."""
+NOT_COMPILED = frozenset(
+    {
+        *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
+        *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
+        *("unevaluatedItems", "unevaluatedProperties"),
+    }
+)
+"""Keywords that the compiler of guides refuses."""
+_DATA_KEYWORDS = {"const", "enum", "default", "examples"}
+"""Keywords whose values are data, not schemas."""
+_MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+"""Keywords whose values have schemas by name."""
 
 
 def _schema(function: Function) -> dict[str, Any]:
     """Return the schema of a function's arguments, which are an object.
 
-    It has only the arguments that the schema names, unless the schema says more. Without this, a
-    small model invents some.
+    It has only the arguments that the schema names, unless the schema tells of others. Without
+    this, a small model invents some. With `strict: false`, arguments are any object. So they are if
+    `strict` is not given and the schema has a keyword that cannot be followed.
     """
     given = function.parameters
     if given is None:
         return _object({})
-    closed = {} if _SAYS_MORE & given.keys() else {"additionalProperties": False}
-    return {"type": "object", **closed, **given}
+    if function.strict is False or (function.strict is None and _has_keyword(given, NOT_COMPILED)):
+        return {"type": "object"}
+    properties, required = given.get("properties"), given.get("required", [])
+    is_closed = (
+        isinstance(properties, dict)
+        and isinstance(required, list)
+        and all(name in properties for name in required)
+        and not _OPEN_KEYWORDS & given.keys()
+    )
+    return {"type": "object", **({"additionalProperties": False} if is_closed else {}), **given}
+
+
+def _has_keyword(schema: Any, keywords: frozenset[str]) -> bool:
+    """Return whether a schema uses one of these keywords anywhere."""
+    if isinstance(schema, list):
+        return any(_has_keyword(each, keywords) for each in schema)
+    if not isinstance(schema, dict):
+        return False
+    return bool(keywords & schema.keys()) or any(
+        _has_keyword(list(each.values()) if _has_names(key, each) else each, keywords)
+        for key, each in schema.items()
+        if key not in _DATA_KEYWORDS
+    )
+
+
+def _has_names(keyword: str, value: Any) -> bool:
+    """Return whether the fields of a keyword's value are names, not keywords."""
+    return keyword in _MAPS and isinstance(value, dict)
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,15 +202,21 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _moved(value: Any, place: str) -> Any:
-    """Return a schema whose references to itself hold at `place` of a larger schema."""
-    if isinstance(value, list):
-        return [_moved(each, place) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: place + each[1:]
-        if key == "$ref" and isinstance(each, str) and each.startswith("#")
-        else _moved(each, place)
-        for key, each in value.items()
-    }
+def _moved(schema: Any, pointer: str) -> Any:
+    """Return a schema as part of a larger one, at a JSON pointer, to which its references lead."""
+    if isinstance(schema, list):
+        return [_moved(each, pointer) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved: dict[str, Any] = {}
+    for key, each in schema.items():
+        if key in _DATA_KEYWORDS:
+            moved[key] = each
+        elif _has_names(key, each):
+            moved[key] = {name: _moved(part, pointer) for name, part in each.items()}
+        elif key == "$ref" and isinstance(each, str) and (each == "#" or each.startswith("#/")):
+            moved[key] = pointer + each[1:]
+        # A part has no address of its own, to which references could lead.
+        elif key not in {"$id", "$schema"}:
+            moved[key] = _moved(each, pointer)
+    return moved

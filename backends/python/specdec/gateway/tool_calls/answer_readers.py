@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from specdec.gateway.tool_calls.call_reader import CallReader
+from specdec.gateway.tool_calls.call_reader import MAX_SPACE, CallReader
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 """The tags around a call in Hermes' format."""
 _PYTHON_TAG = "<|python_tag|>"
 """Special token that Llama-3 may put before a call; shown only if the request asks for it."""
+_READ_AT_ONCE = 4096
+"""Characters that are read at once: each step copies what is left of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,15 @@ class AnswerReader(ABC):
         self.num_calls = 0
         """Calls begun so far."""
 
+    @property
+    def is_in_call(self) -> bool:
+        """Whether the arguments of the last call are not complete."""
+        return False
+
     def read(self, text: str, *, is_last: bool) -> Piece:
         """Return the part of the answer that `text` completes."""
-        self._read(text)
+        for begin in range(0, len(text), _READ_AT_ONCE):
+            self._read(text[begin : begin + _READ_AT_ONCE])
         if is_last:
             self._end()
         piece = Piece(self._text, tuple(self._calls))
@@ -69,7 +77,7 @@ class AnswerReader(ABC):
         self._calls.append(CallPiece(self.num_calls, name, arguments))
         self.num_calls += 1
 
-    def _go_on(self, arguments: str) -> None:
+    def _add_arguments(self, arguments: str) -> None:
         if arguments:
             self._calls.append(CallPiece(self.num_calls - 1, None, arguments))
 
@@ -82,10 +90,11 @@ class NamedCallReader(AnswerReader):
         self._name = name
 
     def _read(self, text: str) -> None:
+        """Take text of the answer; an answer without text has no call."""
         if self.num_calls == 0:
             self._begin_call(self._name, text)
         else:
-            self._go_on(text)
+            self._add_arguments(text)
 
 
 class _CallsReader(AnswerReader):
@@ -97,6 +106,11 @@ class _CallsReader(AnswerReader):
         self._call: CallReader | None = None
         """The call that is being read."""
 
+    @property
+    def is_in_call(self) -> bool:
+        call = self._call
+        return call is not None and call.name is not None and not call.is_complete
+
     def _read_call(self, call: CallReader, text: str) -> str:
         """Add text to a call; return what comes after its object."""
         was_known = call.name is not None
@@ -104,7 +118,7 @@ class _CallsReader(AnswerReader):
         if call.name is not None and not was_known:
             self._begin_call(call.name, arguments)
         else:
-            self._go_on(arguments)
+            self._add_arguments(arguments)
         return rest
 
 
@@ -124,17 +138,19 @@ class RequiredCallsReader(_CallsReader):
 
 
 class FreeAnswerReader(_CallsReader):
-    """Reads an answer of text and calls, in one of the formats of models."""
+    """Reads an answer of text and calls, in a format that the model chooses."""
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], max_calls: int | None = None) -> None:
+        """Take the names of the functions, and the most calls; what follows the last is dropped."""
         super().__init__(names)
+        self._max_calls = max_calls
         self._held = ""
         """Text that may be the beginning of a call."""
-        self._lead = ""
+        self._prefix = ""
         """Text before the object that is being read: a tag, or white space."""
         self._may_begin = True
         """Whether a call without tags may come: at the beginning, and after another such call."""
-        self._is_behind_call = False
+        self._follows_call = False
 
     def _read(self, text: str) -> None:
         self._held += text
@@ -145,16 +161,20 @@ class FreeAnswerReader(_CallsReader):
         """Read a part of the held text; return whether more of it can be read."""
         if self._call is not None:
             return self._step_in_call(self._call)
+        if self.num_calls == self._max_calls:
+            self._held = ""
+            return False
         return self._step_at_beginning() if self._may_begin else self._step_in_text()
 
     def _step_at_beginning(self) -> bool:
         beginning = self._held.lstrip(" \n;" if self.num_calls else None)
-        if _PYTHON_TAG.startswith(beginning):
+        found = beginning.removeprefix(_PYTHON_TAG).lstrip()
+        num_skipped = len(self._held) - len(found)
+        if (not found or _PYTHON_TAG.startswith(beginning)) and num_skipped <= MAX_SPACE:
             return False
         self._may_begin = False
-        found = beginning.removeprefix(_PYTHON_TAG).lstrip()
         if found.startswith("{"):
-            self._begin_object(self._held.removesuffix(found), found)
+            self._begin_object(self._held[:num_skipped], found)
         return True
 
     def _step_in_text(self) -> bool:
@@ -169,39 +189,51 @@ class FreeAnswerReader(_CallsReader):
         self._held = before[kept:]
         return False
 
-    def _begin_object(self, lead: str, rest: str) -> None:
-        self._lead, self._held, self._call = lead, rest, CallReader(self._names)
+    def _begin_object(self, prefix: str, rest: str) -> None:
+        self._prefix, self._held, self._call = prefix, rest, CallReader(self._names)
 
     def _step_in_call(self, call: CallReader) -> bool:
         if not call.is_complete:
             self._held = self._read_call(call, self._held)
+            if not call.can_be_call:
+                return self._take_for_text(call)
             if not call.is_complete:
                 return False
         if call.name is None:
             self._call = None
-            self._text += self._lead + call.text
+            self._show(self._prefix + call.text)
             return True
-        if self._lead != OPENING:
+        if self._prefix != OPENING:
             self._call, self._may_begin = None, True
-            self._is_behind_call = True
+            self._follows_call = True
             return True
-        behind = self._held.lstrip()
-        if behind != CLOSING and CLOSING.startswith(behind):
+        rest = self._held.lstrip()
+        if rest != CLOSING and CLOSING.startswith(rest) and len(self._held) <= MAX_SPACE:
             return False  # The rest of the tag may still come.
-        self._call, self._held = None, behind.removeprefix(CLOSING)
-        self._is_behind_call = True
+        self._call, self._held = None, rest.removeprefix(CLOSING)
+        self._follows_call = True
+        return True
+
+    def _take_for_text(self, call: CallReader) -> bool:
+        """Show what begins no call, and read on within it, where a tag may come."""
+        self._call = None
+        begin = 0 if self._prefix == OPENING else 1
+        self._show(self._prefix + call.text[:begin])
+        self._held = call.text[begin:] + self._held
         return True
 
     def _show(self, text: str) -> None:
-        """Give text, without the white space behind a call."""
-        if self._is_behind_call:
+        """Give text, without the white space that follows a call."""
+        if self._follows_call:
             text = text.lstrip()
-        self._is_behind_call = self._is_behind_call and not text
+        self._follows_call = self._follows_call and not text
         self._text += text
 
     def _end(self) -> None:
-        if self._call is None:
-            self._show(self._held)
-        elif self._call.name is None:
-            self._text += self._lead + self._call.text
-        self._call, self._held = None, ""
+        call = self._call
+        if call is None:
+            if self.num_calls != self._max_calls:
+                self._show(self._held)
+        elif call.name is None:
+            self._show(self._prefix + call.text)
+        self._held = ""

@@ -7,6 +7,10 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+MAX_SPACE = 64
+"""Most characters of white space before an object or its first key. Models write few."""
+_FIRST_KEYS = ("name", "arguments", "parameters", "type", "id", "function")
+"""Keys with which a call may begin."""
 _SPACE = r"\s{0,20}"
 _BEGINNING = re.compile(
     rf'{_SPACE}\{{{_SPACE}"name"{_SPACE}:{_SPACE}("(?:[^"\\]|\\.){{0,200}}")'
@@ -38,6 +42,23 @@ class CallReader:
         self._arguments_end: int | None = None
         self._num_given = 0
         """Characters of the arguments that were given."""
+
+    @property
+    def can_be_call(self) -> bool:
+        """Whether the object may be a call, as far as its first key tells."""
+        if self.name is not None:
+            return True
+        beginning = self.text[: 2 * MAX_SPACE]
+        head = beginning.lstrip()
+        if not head:
+            return len(beginning) <= MAX_SPACE
+        key = head[1:].lstrip()
+        if not key:
+            return head[0] == "{" and len(head) <= MAX_SPACE
+        if head[0] != "{" or key[0] != '"':
+            return False
+        name, quote, _ = key[1:].partition('"')
+        return name in _FIRST_KEYS if quote else any(k.startswith(name) for k in _FIRST_KEYS)
 
     def read(self, text: str) -> tuple[str, str]:
         """Add text. Return the arguments that it completes, and the text after the object."""
@@ -95,17 +116,25 @@ class CallReader:
         return new
 
     def _whole_arguments(self) -> str:
-        """Return the arguments of a complete object whose beginning was not the usual one."""
+        """Return the arguments of a complete object whose beginning was not the usual one.
+
+        They may be an object, or a text with one. Otherwise it is no call.
+        """
         try:
             value: Any = json.loads(self.text)
             name = value["name"]
             arguments = value.get("arguments", value.get("parameters", {}))
+            if isinstance(arguments, str):
+                text, arguments = arguments, json.loads(arguments)
+            else:
+                text = json.dumps(arguments)
         except (ValueError, RecursionError, TypeError, KeyError):
             return ""
-        if not isinstance(name, str) or name not in self._names:
+        is_known = isinstance(name, str) and name in self._names
+        if not is_known or not isinstance(arguments, dict):
             return ""
         self.name = name
-        return arguments if isinstance(arguments, str) else json.dumps(arguments)
+        return text
 
 
 def _string(text: str) -> str | None:

@@ -137,8 +137,9 @@ class Reader:
                 raise InvalidRequestError(
                     f"messages[{index}] must be an object with the texts 'role' and 'content'"
                 )
-            for place, call in enumerate(_calls_of(message, index)):
-                _check_function(call, f"messages[{index}].tool_calls[{place}]", "arguments")
+            for number, call in enumerate(_calls_of(message, index)):
+                name = f"messages[{index}].tool_calls[{number}]"
+                _check_function(call, name, "arguments", (dict, str))
         return tuple(parsed)
 
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -149,7 +150,7 @@ class Reader:
         if "messages" not in self._arrays:
             raise InvalidRequestError("tools need messages, whose chat template shows them")
         for index, tool in enumerate(parsed):
-            _check_function(tool, f"tools[{index}]", "parameters")
+            _check_function(tool, f"tools[{index}]", "parameters", (dict,))
         return tuple(parsed)
 
     def _objects(self, name: str) -> list[Any] | None:
@@ -220,22 +221,28 @@ class Reader:
 
 
 def _calls_of(message: Mapping[str, Any], index: int) -> list[Any]:
-    calls = message.get("tool_calls", [])
+    calls = message.get("tool_calls")
+    if calls is None:
+        return []
     if not isinstance(calls, list):
         raise InvalidRequestError(f"messages[{index}].tool_calls must be a list")
     return calls
 
 
-def _check_function(value: Any, name: str, field: str) -> None:
-    """Raise InvalidRequestError if a tool or a call has no function; `field` is an object of it."""
+def _check_function(value: Any, name: str, field: str, kinds: tuple[type, ...]) -> None:
+    """Raise InvalidRequestError if a tool or a call has no function with a `field` of these kinds.
+
+    The field may be left out.
+    """
     function = value.get("function") if isinstance(value, dict) else None
     if (
         not isinstance(function, dict)
         or not isinstance(function.get("name"), str)
-        or not isinstance(function.get(field, {}), dict)
+        or not isinstance(function.get(field, {}), kinds)
     ):
+        wanted = "the object" if kinds == (dict,) else "the object or text"
         raise InvalidRequestError(
-            f"{name} must be an object with 'function', which has the text 'name' and the object "
+            f"{name} must be an object with 'function', which has the text 'name' and {wanted} "
             f"{field!r}"
         )
 

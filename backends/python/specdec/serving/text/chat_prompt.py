@@ -8,19 +8,33 @@ roles. Here such texts become ordinary tokens.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Encoding
 from tokenizers import Tokenizer as RustTokenizer
 
 from specdec.errors import InvalidRequestError
+from specdec.serving.text.masking import (
+    MASK,
+    mapped,
+    mask_all,
+    masking,
+    names_of,
+    outside,
+    renamed,
+    strings,
+)
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
-_MASK = "\ue000"
-"""Character that replaces masked text. It is for private use, so no special token contains it."""
+MAX_BRACKET = 2
+"""Most characters that a template may write at either side of a name, to make a special token."""
+_KNOWN_NAMES = {
+    *("role", "content", "name", "type", "function", "parameters", "properties", "description"),
+    *("arguments", "tool_calls", "id", "tool_call_id", "required", "items", "enum"),
+}
+"""Names of fields that templates look for."""
 
 
 class ChatPrompts:
@@ -46,6 +60,13 @@ class ChatPrompts:
         cuts = [(text[:cut], text[cut:]) for text in special_texts for cut in range(1, len(text))]
         self._beginnings = tuple({beginning for beginning, _ in cuts})
         self._ends = tuple({end for _, end in cuts})
+        self._without_brackets = {
+            text[begin : len(text) - end]
+            for text in special_texts
+            for begin in range(MAX_BRACKET + 1)
+            for end in range(MAX_BRACKET + 1)
+            if begin + end < len(text)
+        }
         self._plain = _without(tokenizer, special_texts)
         # `_masked` reads this attribute while its value is being determined.
         self._read_in_answers: tuple[str, ...] = ()
@@ -102,8 +123,8 @@ class ChatPrompts:
         texts of special tokens are masked. Texts that the template looks for in an assistant's
         message are not masked and count as its own. Raises InvalidRequestError if both ways fail.
         """
-        masked = self._masked(messages, tools, text, _mask_all)
-        masked = masked or self._masked(messages, tools, text, _masking(self._special_texts))
+        masked = self._masked(messages, tools, text, mask_all)
+        masked = masked or self._masked(messages, tools, text, masking(self._special_texts))
         if masked is None:
             raise InvalidRequestError(
                 "messages contain the string of a special token, and the chat template changes "
@@ -135,7 +156,7 @@ class ChatPrompts:
         except InvalidRequestError:
             # The template does not support such chats.
             return False
-        return self._masked(chat, (), text, _masking([special])) is None
+        return self._masked(chat, (), text, masking([special])) is None
 
     def _masked(
         self, messages: Messages, tools: Tools, text: str, mask: Callable[[str], str]
@@ -144,12 +165,12 @@ class ChatPrompts:
 
         `text` is the rendering without masking.
         """
-        partly = _outside(self._read_in_answers, mask)
+        partly = outside(self._read_in_answers, mask)
         chat = [
-            _mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
+            mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
         ]
         try:
-            masked = self._render(chat, _mapped(tools, mask))
+            masked = self._render(chat, mapped(tools, mask))
         except InvalidRequestError:
             return None
         return masked if len(masked) == len(text) else None
@@ -158,21 +179,48 @@ class ChatPrompts:
         """Say whether text in the messages or the tools can become a special token.
 
         It can if it contains the token's text. It can also if it ends or starts with a part of that
-        text, because the template may put the rest next to it. Raises InvalidRequestError for a
-        special token in the name of a field: templates show names of arguments, and names cannot
-        be masked.
+        text, because the template may put the rest next to it. Raises InvalidRequestError as
+        `_check_names` does.
         """
-        names = "\0".join(_names([messages, tools]))
-        for special in self._special_texts:
-            if special in names:
-                raise InvalidRequestError(
-                    f"names of fields must not contain special tokens; given {special!r}"
-                )
-        texts = list(_strings([messages, tools]))
+        self._check_names(messages, tools)
+        texts = list(strings([messages, tools]))
         joined = "\0".join(texts)
         return any(special in joined for special in self._special_texts) or any(
             text.endswith(self._beginnings) or text.startswith(self._ends) for text in texts
         )
+
+    def _check_names(self, messages: Messages, tools: Tools) -> None:
+        """Raise InvalidRequestError if the name of a field becomes a special token.
+
+        Templates show names of arguments, which cannot be masked as other texts are. A template may
+        also write the brackets of a special token around a name. This shows if the name is replaced
+        by another of the same length.
+        """
+        names = sorted(set(names_of([messages, tools])) - _KNOWN_NAMES)
+        joined = "\0".join(names)
+        forged = next((each for each in self._special_texts if each in joined), None)
+        if forged is None:
+            others = {
+                name: chr(ord(MASK) + 1 + number % 1000) * len(name)
+                for number, name in enumerate(names)
+                if name in self._without_brackets
+                or name.endswith(self._beginnings)
+                or name.startswith(self._ends)
+            }
+            if not others or self._special_positions(messages, tools) == self._special_positions(
+                *(renamed(each, others) for each in (messages, tools))
+            ):
+                return
+            forged = next(iter(others))
+        raise InvalidRequestError(
+            f"names of fields must not become special tokens; given {forged!r}"
+        )
+
+    def _special_positions(self, messages: Messages, tools: Tools) -> set[tuple[int, int]]:
+        """Return (start, end) of all special tokens in the rendered text."""
+        encoding = encode(self._tokenizer, self._render(messages, tools))
+        positions = zip(encoding.ids, encoding.offsets, strict=True)
+        return {position for token, position in positions if token in self._special_ids}
 
     def _plain_ids(self, text: str) -> list[int]:
         """Return the ordinary tokens of `text`, a part of a longer text.
@@ -210,70 +258,3 @@ def _without(tokenizer: RustTokenizer, texts: Sequence[str]) -> RustTokenizer:
     copy = RustTokenizer.from_str(json.dumps(state))
     copy.encode_special_tokens = True
     return copy
-
-
-def _mask_all(text: str) -> str:
-    return "".join(each if each.isspace() else _MASK for each in text)
-
-
-def _masking(specials: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that masks `specials` in a text and keeps the text's length."""
-
-    def mask(text: str) -> str:
-        for special in specials:
-            text = text.replace(special, _MASK * len(special))
-        return text
-
-    return mask
-
-
-def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a function that applies `mask` to a text, except to the strings in `kept`."""
-    if not kept:
-        return mask
-    pattern = re.compile(f"({'|'.join(map(re.escape, kept))})")
-    return lambda text: "".join(
-        each if each in kept else mask(each) for each in pattern.split(text)
-    )
-
-
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""Values of a message's field `role` that chat templates know. They are not masked."""
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield every string in a JSON value, except the names of fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _strings(list(value.values()))
-    elif isinstance(value, Sequence):
-        for each in value:
-            yield from _strings(each)
-
-
-def _names(value: Any) -> Iterator[str]:
-    """Yield the names of all fields in a JSON value."""
-    if isinstance(value, Mapping):
-        yield from map(str, value)
-        value = list(value.values())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        for each in value:
-            yield from _names(each)
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with `change` applied to every string in it.
-
-    The names of fields and the roles that templates know stay as they are.
-    """
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {
-            key: each if key == "role" and each in _ROLES else _mapped(each, change)
-            for key, each in value.items()
-        }
-    if isinstance(value, Sequence):
-        return [_mapped(each, change) for each in value]
-    return value

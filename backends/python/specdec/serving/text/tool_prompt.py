@@ -39,26 +39,26 @@ def messages_with_tools(
     A tool's result becomes a message of the user, because such templates know no role `tool`.
     """
     shown: list[dict[str, Any]] = []
+    follows_result = False
     for message in messages:
         content, role = str(message["content"]), message["role"]
         if role == "tool":
             result = f"<tool_response>\n{content}\n</tool_response>"
-            if shown and shown[-1].get("is_result"):
+            if follows_result:
                 shown[-1]["content"] += f"\n{result}"
             else:
-                shown.append({"role": "user", "content": result, "is_result": True})
-            continue
-        calls = [_call_text(each) for each in message.get("tool_calls", ())]
-        fields = {key: each for key, each in message.items() if key != "tool_calls"}
-        shown.append(fields | {"content": "\n".join(filter(None, [content, *calls]))})
+                shown.append({"role": "user", "content": result})
+        else:
+            calls = [_call_text(each) for each in message.get("tool_calls") or ()]
+            fields = {key: each for key, each in message.items() if key != "tool_calls"}
+            shown.append(fields | {"content": "\n".join(filter(None, [content, *calls]))})
+        follows_result = role == "tool"
     if tools:
         instructions = _INSTRUCTIONS.format(tools="\n".join(_json(each) for each in tools))
-        if shown[0]["role"] == "system":
+        if shown[0]["role"] in {"system", "developer"}:
             shown[0]["content"] += f"\n\n{instructions}"
         else:
             shown.insert(0, {"role": "system", "content": instructions})
-    for each in shown:
-        each.pop("is_result", None)
     return shown
 
 
