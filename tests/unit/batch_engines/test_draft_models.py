@@ -108,9 +108,12 @@ def test_end_of_the_relay_is_a_failure(model):
     def end(*_):
         raise SystemExit
 
+    before = set(threading.enumerate())
     relay = DraftRelay(end)
     models = RelayedDraftModels(relay.address, VOCAB_SIZE)
     relay.close()
     with pytest.raises((EngineFailedError, DraftTimeoutError)):
         models.draft("small", calls(10), 0.5)
     assert not model.asked
+    # An exception that a thread raises later would count for another test.
+    wait_for(lambda: set(threading.enumerate()) <= before, WITHIN_S)

@@ -45,7 +45,7 @@ class CallReader:
 
     @property
     def can_be_call(self) -> bool:
-        """Whether the object may be a call, as far as its first key tells."""
+        """Whether the object may be a call, by its first key."""
         if self.name is not None:
             return True
         beginning = self.text[: 2 * MAX_SPACE]
