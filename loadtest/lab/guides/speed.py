@@ -1,9 +1,10 @@
 """`specdec bench guides_speed`: what guides cost, and what drafts give in answers that follow them.
 
-All arms take turns on one server, greedily. A second orchestrator has the mode `auto` without the
-drafter `grammar`. The arm without a guide generates as many tokens as the answer with a guide has,
-so that both do the same work but for the masks. Guides are compiled before they are measured. Each
-arm has a tenant of its own, whose answers and cached prefixes no other arm can use.
+All arms take turns on one server, greedily. It has two more orchestrators: one whose mode `auto`
+leaves the drafter `grammar` out, and one whose draft model does not know the guide. The arm without
+a guide generates as many tokens as the answer with a guide has, so that both do the same work but
+for the masks. Guides are compiled before they are measured. Each arm has a tenant of its own, whose
+answers and cached prefixes no other arm can use.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.builder.config_file import ConfigFile
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.triton_server import TritonServer
 from specdec.loadtest.arguments import positive
@@ -30,24 +30,16 @@ from specdec.loadtest.kit.arms import AUTO, ORCHESTRATOR, Arm
 from specdec.loadtest.kit.asking import measure
 from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens
 from specdec.loadtest.kit.ratios import Ratio, Timed, rate, ratio
-from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.kit.results import table_of
 from specdec.loadtest.lab.guides.tasks import GuideTask, call_tasks, json_tasks, sql_tasks
+from specdec.loadtest.lab.guides.variants import (
+    UNMASKED_DRAFT,
+    WITHOUT_GRAMMAR,
+    with_variants,
+)
 from specdec.loadtest.load.prompts import Prompt
 
 SEED = 11
-WITHOUT_GRAMMAR = "without_grammar"
-"""The orchestrator whose mode `auto` leaves the drafter `grammar` out."""
-MODEL_PY = '''"""The orchestrator, whose mode `auto` leaves the drafter `grammar` out."""
-
-from specdec.drafting import asked
-from specdec.drafting.names import GRAMMAR
-from specdec.serving.orchestrator import TritonPythonModel
-
-asked.AUTO_KINDS = tuple(kind for kind in asked.AUTO_KINDS if kind != GRAMMAR)
-
-__all__ = ["TritonPythonModel"]
-'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +55,16 @@ PLAIN = GuideArm("off, no guide", Arm(), has_guide=False)
 OFF = GuideArm("off", Arm())
 AUTO_ALONE = GuideArm("auto without grammar", Arm(AUTO, model=WITHOUT_GRAMMAR))
 AUTO_ALL = GuideArm("auto", Arm(AUTO))
-ARMS = (PLAIN, OFF, AUTO_ALONE, AUTO_ALL)
-DRAFTED = (AUTO_ALONE, AUTO_ALL)
-PAIRS = ((OFF, PLAIN), (AUTO_ALONE, OFF), (AUTO_ALL, OFF), (AUTO_ALL, AUTO_ALONE))
+DRAFT = GuideArm("draft", Arm("draft", 4))
+DRAFT_UNMASKED = GuideArm("draft without the guide", Arm("draft", 4, model=UNMASKED_DRAFT))
+ARMS = (PLAIN, OFF, AUTO_ALONE, AUTO_ALL, DRAFT, DRAFT_UNMASKED)
+LOADED = (PLAIN, OFF, AUTO_ALONE, AUTO_ALL)
+"""The arms that are also measured with many streams."""
+DRAFTED = (AUTO_ALONE, AUTO_ALL, DRAFT, DRAFT_UNMASKED)
+PAIRS = (
+    *((OFF, PLAIN), (AUTO_ALONE, OFF), (AUTO_ALL, OFF), (AUTO_ALL, AUTO_ALONE)),
+    (DRAFT, DRAFT_UNMASKED),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class Arms:
         self._max_tokens = max_tokens
         self._clients = {
             model: stack.enter_context(GrpcClient(grpc_url, model_name=model, timeout_s=600.0))
-            for model in (ORCHESTRATOR, WITHOUT_GRAMMAR)
+            for model in (ORCHESTRATOR, WITHOUT_GRAMMAR, UNMASKED_DRAFT)
         }
 
     def question(self, task: GuideTask, prompt: TokenPrompt) -> GuidedQuestion:
@@ -154,7 +153,7 @@ def main(argv: list[str]) -> int:
     order = random.Random(SEED)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specdec.")))
-        repository = _with_second_orchestrator(arguments.model_repository, scratch)
+        repository = with_variants(arguments.model_repository, scratch)
         server = stack.enter_context(TritonServer(repository))
         arms = Arms(server.grpc_url, arguments.max_tokens, stack)
         tasks = list(_tasks(arguments.tasks))
@@ -163,16 +162,6 @@ def main(argv: list[str]) -> int:
     print(file=sys.stderr)
     facts, table = _report(found, timed, arguments.streams)
     return options.finish(arguments, argv, facts, table, raw=found)
-
-
-def _with_second_orchestrator(repository: Path, directory: Path) -> Path:
-    """Return a copy of a repository with the orchestrator WITHOUT_GRAMMAR."""
-    copy = with_drafts(repository, directory / "repository")
-    model = copy / WITHOUT_GRAMMAR
-    (model / "1").mkdir(parents=True)
-    (model / "1" / "model.py").write_text(MODEL_PY, "utf-8")
-    ConfigFile.read(copy / ORCHESTRATOR).with_name(WITHOUT_GRAMMAR).write(model)
-    return copy
 
 
 def _tasks(per_group: int) -> Iterator[GuideTask]:
@@ -203,14 +192,14 @@ def _many_streams(
     arms: Arms, tasks: Sequence[GuideTask], arguments: argparse.Namespace, order: random.Random
 ) -> dict[GuideArm, dict[str, Timed]]:
     """Return tokens and seconds of each arm, by pass; a pass has the tasks of one kind."""
-    found: dict[GuideArm, dict[str, Timed]] = {arm: {} for arm in ARMS}
+    found: dict[GuideArm, dict[str, Timed]] = {arm: {} for arm in LOADED}
     for number in range(arguments.passes):
         for group in dict.fromkeys(task.group for task in tasks):
             own = [task for task in tasks if task.group == group]
             prompts = _prompts(own, arguments.model_repository, f"many{number}")
             with ThreadPoolExecutor(arguments.streams) as pool:
                 questions = list(pool.map(lambda each: arms.question(*each), prompts))
-            for arm in order.sample(ARMS, len(ARMS)):
+            for arm in order.sample(LOADED, len(LOADED)):
                 timed = _pass(arms, questions, arm, arguments.streams, f" {number}")
                 found[arm][f"{group} {number}"] = timed
         options.progress(f"{arguments.streams} streams: pass {number + 1}/{arguments.passes}")
@@ -234,9 +223,11 @@ def _report(
     rates = speed_tables.rates(found, [arm.name for arm in ARMS])
     gains = [gain for arm, base in PAIRS for gain in _gains(found, arm, base)]
     acceptance = speed_tables.acceptances(found, {arm.name: arm.drafting for arm in DRAFTED})
-    many = [ManyStreams(arm.name, rate(timed[arm].values())) for arm in ARMS]
+    many = [ManyStreams(arm.name, rate(timed[arm].values())) for arm in LOADED]
     many_gains = [
-        ManyStreamsGain(arm.name, base.name, ratio(timed[arm], timed[base])) for arm, base in PAIRS
+        ManyStreamsGain(arm.name, base.name, ratio(timed[arm], timed[base]))
+        for arm, base in PAIRS
+        if arm in LOADED
     ]
     facts = {
         "rates": rates,

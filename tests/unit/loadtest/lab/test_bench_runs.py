@@ -206,8 +206,8 @@ def test_guides_are_measured_with_one_stream_and_with_many(run, monkeypatch):
     assert len(found["many_streams_gains"]) == 4
     plain = [each for each in asked if each.guided_decoding_guide_type is None]
     assert {(each.max_tokens, each.ignore_eos) for each in plain} == {(len(TOKEN_IDS), True)}
-    assert len(plain) == len(asked) / 4
-    assert len({each.tenant for each in asked}) == 2 * 4
+    assert len(plain) == 2 * 3
+    assert len({each.tenant for each in asked}) == 6 + 4
 
 
 def test_control_measures_both_servers(run, monkeypatch):
