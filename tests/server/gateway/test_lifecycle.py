@@ -76,7 +76,7 @@ def test_gateway_and_server_live_and_end_together(served, ask):
     assert refusal.response.headers["retry-after"] == "1"
     wait_for(lambda: _works(ask))
 
-    chunks = ask(max_tokens=400, stream=True)
+    chunks = ask(max_tokens=160, stream=True)
     next(iter(chunks))
     wait_for(lambda: num_inflight(served) == 1)
     pids, statuses = gateway_pids(served), []
