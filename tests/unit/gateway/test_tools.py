@@ -166,6 +166,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_only_if_it_is_strict(shared
     parameters = {"type": "object", "properties": {"a": {"items": [{"uniqueItems": True}]}}}
     found = schema_of(shared, parameters, strict=strict)
     assert (found == {"type": "object"}) == is_any
+    assert schema_of(shared, SCHEMA, strict=strict) == SCHEMA | {"additionalProperties": False}
 
 
 def test_names_are_no_keywords(shared):

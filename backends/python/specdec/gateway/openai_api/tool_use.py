@@ -157,13 +157,13 @@ def _schema(function: Function) -> dict[str, Any]:
     """Return the schema of a function's arguments, which are an object.
 
     It has only the arguments that the schema names, unless the schema tells of others. Without
-    this, a small model invents some. With `strict: false`, arguments are any object. So they are if
-    `strict` is not given and the schema has a keyword that cannot be followed.
+    this, a small model invents some. Arguments are any object if the schema has a keyword that
+    cannot be followed, unless it is strict.
     """
     given = function.parameters
     if given is None:
         return _object({})
-    if function.strict is False or (function.strict is None and _has_keyword(given, NOT_COMPILED)):
+    if not function.strict and _has_keyword(given, NOT_COMPILED):
         return {"type": "object"}
     properties, required = given.get("properties"), given.get("required", [])
     is_closed = (
