@@ -143,10 +143,10 @@ NOT_COMPILED = frozenset(
     {
         *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
         *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
-        *("unevaluatedItems", "unevaluatedProperties"),
+        *("unevaluatedItems", "unevaluatedProperties", "minProperties", "maxProperties"),
     }
 )
-"""Keywords that the compiler of guides refuses."""
+"""Keywords that the compiler of guides refuses, some of them only beside others."""
 _DATA_KEYWORDS = {"const", "enum", "default", "examples"}
 """Keywords whose values are data, not schemas."""
 _MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
